@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::pointer::standard;
+
 /// For one string.
 const MAX_PATTERNS: usize = 2;
 const MAX_FORMATS: usize = 2;
@@ -74,7 +76,8 @@ impl<'a> Walk<'a> {
         if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
             if !self.references.contains(&reference) {
                 self.references.push(reference);
-                let target = target_of(self.root, reference);
+                let pointer = reference.strip_prefix('#').unwrap_or(reference);
+                let target = self.root.pointer(&standard(pointer));
                 let done = target.is_none_or(|target| self.schema(target, place, counts));
                 self.references.pop();
                 if !done {
@@ -153,12 +156,4 @@ impl<'a> Walk<'a> {
 
 fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn target_of<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    reference.split('/').skip(1).try_fold(root, |value, name| match value {
-        Value::Object(object) => object.get(name),
-        Value::Array(array) => array.get(name.parse::<usize>().ok()?),
-        _ => None,
-    })
 }

@@ -7,7 +7,10 @@ mod ffi;
 mod lark;
 mod matcher;
 mod meets;
+mod numbers;
 mod pattern;
+mod pointer;
+mod refusal;
 mod schema;
 mod step;
 

@@ -7,18 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::meets::few_meet;
+use super::numbers::{check_constant, check_multiple, check_multiples, exclude_ends, tighten};
 use super::pattern::{rewrite, Dialect};
+use super::pointer::{escaped, pointer_of, standard};
+use super::refusal::{refuse, refuse_at, Refusal, Result};
 
 const MAX_DEPTH: usize = 64;
 const MAX_SCHEMAS: usize = 10_000;
 const MAX_PATTERN_BYTES: usize = 10_000;
 /// Items, properties, characters.
 const MAX_COUNT: u64 = 100_000;
-/// Doubles have each integer up to here.
-const MAX_EXACT: u64 = 1 << 53;
 
 const ANNOTATIONS: &[&str] = &[
     "$comment",
@@ -49,7 +50,7 @@ const DRAFTS: &[&str] = &[
 ];
 const DRAFT_4: usize = 0;
 const DRAFT_2020_12: usize = 4;
-/// What llguidance says, the keyword that is meant, and what is said instead.
+/// A part of an error of llguidance, the keyword that it means, and the reason that is told instead.
 const LATE_REFUSALS: &[(&str, &str, &str)] = &[
     (
         "oneOf constraints",
@@ -67,30 +68,6 @@ const LATE_REFUSALS: &[(&str, &str, &str)] = &[
         "patterns that one name may match together are not supported",
     ),
 ];
-
-/// Why a schema is refused; `place` is the keyword and its JSON pointer.
-struct Refusal {
-    place: Option<String>,
-    why: String,
-}
-
-impl Refusal {
-    /// The innermost place counts.
-    fn at(self, keyword: &str, pointer: &str) -> Refusal {
-        let place = self.place.unwrap_or_else(|| format!("{keyword} at {pointer}"));
-        Refusal { place: Some(place), why: self.why }
-    }
-
-    fn text(self) -> String {
-        format!("{}: {}", self.place.unwrap_or_default(), self.why)
-    }
-}
-
-type Result<T> = std::result::Result<T, Refusal>;
-
-fn refuse<T>(why: impl Into<String>) -> Result<T> {
-    Err(Refusal { place: None, why: why.into() })
-}
 
 /// A schema as llguidance is to read it, and where keywords are that it may still refuse.
 pub struct CheckedSchema {
@@ -153,7 +130,7 @@ impl Checker {
             .iter()
             .any(|key| text.contains(key));
         let Some(root) = schema.as_object_mut() else {
-            return refuse("not a JSON object").map_err(|e: Refusal| e.at("the schema", "/"));
+            return refuse_at("the schema", "/", "not a JSON object");
         };
         self.draft = draft_of(root).map_err(|e| e.at("$schema", "/$schema"))?;
         self.schema(schema, "", 0)?;
@@ -161,17 +138,14 @@ impl Checker {
             if self.checked.contains(&to) {
                 continue;
             }
-            match resolve(schema, &to) {
+            match schema.pointer_mut(&standard(&to)) {
                 Some(target) => self.schema(target, &to, 0)?,
-                None => {
-                    let refusal: Result<()> = refuse("names nothing in the schema");
-                    return refusal.map_err(|e| e.at("$ref", &from));
-                }
+                None => return refuse_at("$ref", &from, "names nothing in the schema"),
             }
         }
         if self.joins && !few_meet(schema) {
-            let refusal: Result<()> = refuse("too many, or too long ones, may apply to one string");
-            return refusal.map_err(|e| e.at("pattern and format", "joined schemas"));
+            let why = "too many, or too long ones, may apply to one string";
+            return refuse_at("pattern and format", "joined schemas", why);
         }
         check_multiples(&self.multiples)
     }
@@ -322,7 +296,8 @@ impl Checker {
     }
 }
 
-/// How JSON is written, which changes no schema's meaning. With `\u0061` one name has two spellings.
+/// Checks how JSON is to be written, which changes no schema's meaning. With `\u0061` one name has two
+/// spellings.
 fn check_writing(value: &Value) -> Result<()> {
     for (name, value) in value.as_object().into_iter().flatten() {
         match name.as_str() {
@@ -337,7 +312,7 @@ fn check_writing(value: &Value) -> Result<()> {
     }
 }
 
-/// What keywords of one schema need to know of others.
+/// Facts about a schema that several of its keywords need.
 struct Shape {
     num_required: u64,
     /// `items` is a list, as in drafts before 2020-12.
@@ -355,11 +330,6 @@ impl Shape {
     }
 }
 
-/// A name as JSON pointers write it.
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
-}
-
 fn draft_of(root: &mut Map<String, Value>) -> Result<usize> {
     // Without it llguidance reads all keywords as the newest draft has them.
     let Some(named) = root.remove("$schema") else { return Ok(DRAFT_2020_12) };
@@ -368,56 +338,6 @@ fn draft_of(root: &mut Map<String, Value>) -> Result<usize> {
         .iter()
         .position(|draft| name.strip_prefix("https").or(name.strip_prefix("http")) == Some(draft));
     found.map_or_else(|| refuse(format!("{named} is not supported")), Ok)
-}
-
-/// The JSON pointer of a reference, with names as they are: llguidance takes them so.
-fn pointer_of(reference: &str) -> Result<String> {
-    let Some(fragment) = reference.strip_prefix('#') else {
-        return refuse("only references within the schema, such as #/$defs/name, are supported");
-    };
-    if fragment.is_empty() {
-        return Ok(String::new());
-    }
-    if !fragment.starts_with('/') || fragment == "/" {
-        return refuse("only references within the schema, such as #/$defs/name, are supported");
-    }
-    let mut pointer = String::new();
-    for name in fragment.split('/').skip(1) {
-        let name = percent_decoded(name)?.replace("~1", "/").replace("~0", "~");
-        if name.contains('/') {
-            return refuse("names with a slash are not supported");
-        }
-        pointer.push('/');
-        pointer.push_str(&name);
-    }
-    Ok(pointer)
-}
-
-fn percent_decoded(name: &str) -> Result<String> {
-    let mut bytes = Vec::new();
-    let mut rest = name.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        rest = tail;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => bytes.push(byte),
-            None => return refuse("not a JSON pointer"),
-        }
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).or_else(|_| refuse("not UTF-8"))
-}
-
-fn resolve<'a>(schema: &'a mut Value, pointer: &str) -> Option<&'a mut Value> {
-    pointer.split('/').skip(1).try_fold(schema, |value, name| match value {
-        Value::Object(object) => object.get_mut(name),
-        Value::Array(array) => array.get_mut(name.parse::<usize>().ok()?),
-        _ => None,
-    })
 }
 
 fn check_type(value: &Value) -> Result<()> {
@@ -429,113 +349,11 @@ fn check_type(value: &Value) -> Result<()> {
     }
 }
 
-/// llguidance reads numbers as doubles.
-fn check_constant(value: &Value) -> Result<()> {
-    match value {
-        Value::Number(number) if !is_exact(number) => {
-            refuse(format!("integers beyond {MAX_EXACT} are not supported"))
-        }
-        Value::Array(values) => values.iter().try_for_each(check_constant),
-        Value::Object(members) => members.values().try_for_each(check_constant),
-        _ => Ok(()),
-    }
-}
-
-fn is_exact(number: &Number) -> bool {
-    match (number.as_i64(), number.as_u64()) {
-        (Some(integer), _) => integer.unsigned_abs() <= MAX_EXACT,
-        (None, Some(_)) => false,
-        (None, None) => number.as_f64().is_some_and(|float| float.abs() <= MAX_EXACT as f64),
-    }
-}
-
 fn count_of(value: &Value) -> Result<u64> {
     match value.as_u64() {
         Some(count) if count <= MAX_COUNT => Ok(count),
         Some(_) => refuse(format!("more than {MAX_COUNT} is not supported")),
         None => refuse("not an integer from 0"),
-    }
-}
-
-/// A bound that no double has becomes the next one inwards.
-fn tighten(value: &mut Value, is_upper: bool) -> Result<()> {
-    let Value::Number(number) = &value else { return refuse("not a number") };
-    if is_exact(number) {
-        return Ok(());
-    }
-    let far = MAX_EXACT as i64;
-    match number.as_f64() {
-        Some(float) if float > 0.0 && is_upper => *value = Value::from(far),
-        Some(float) if float < 0.0 && !is_upper => *value = Value::from(-far),
-        _ => return refuse(format!("a bound beyond {MAX_EXACT} is not supported")),
-    }
-    Ok(())
-}
-
-/// llguidance lets an excluded end of an interval through where the end is an integer and the other
-/// end has the same integer part. There, or where that cannot be seen here, the end is moved inwards a
-/// billionth.
-fn exclude_ends(object: &mut Map<String, Value>, merges: bool) {
-    for (exclusive, inclusive, others, inwards) in [
-        ("exclusiveMinimum", "minimum", ["maximum", "exclusiveMaximum"], 1.0),
-        ("exclusiveMaximum", "maximum", ["minimum", "exclusiveMinimum"], -1.0),
-    ] {
-        let end = match object.get(exclusive) {
-            Some(Value::Bool(true)) => object.get(inclusive),
-            other => other,
-        };
-        let Some(end) = end.and_then(Value::as_f64).filter(|end| end.fract() == 0.0) else {
-            continue;
-        };
-        let bounds = others.iter().filter_map(|name| object.get(*name)?.as_f64());
-        let is_far = |other: f64| (other - end) * inwards >= 1.0;
-        if !merges && bounds.clone().all(is_far) {
-            continue;
-        }
-        let near = end + 1e-9 * inwards;
-        let next = if inwards > 0.0 { end.next_up() } else { end.next_down() };
-        let moved = if (near - end) * inwards > 0.0 { near } else { next };
-        let given = object.get(inclusive).and_then(Value::as_f64).unwrap_or(moved);
-        let inner = if (given - moved) * inwards > 0.0 { given } else { moved };
-        object.remove(exclusive);
-        object.insert(inclusive.to_owned(), Value::from(inner));
-    }
-}
-
-fn check_multiple(value: &Value) -> Result<()> {
-    match value.as_f64() {
-        Some(float) if float > 0.0 && decimal_of(value).is_some() => Ok(()),
-        Some(float) if float > 0.0 => refuse("more than nine digits are not supported"),
-        _ => refuse("not a number above 0"),
-    }
-}
-
-/// Digits, and how many of them are behind the point. llguidance multiplies by ten, in doubles, until
-/// an integer is left.
-fn decimal_of(value: &Value) -> Option<(u64, u32)> {
-    let mut float = value.as_f64()?;
-    for digits in 0..=9 {
-        if float.fract() == 0.0 {
-            return (float <= 999_999_999.0).then_some((float as u64, digits));
-        }
-        float *= 10.0;
-    }
-    None
-}
-
-/// Where several apply to one number, llguidance makes their least common multiple in 32 bits,
-/// unchecked.
-fn check_multiples(multiples: &BTreeSet<String>) -> Result<()> {
-    let values = multiples.iter().filter_map(|text| serde_json::from_str(text).ok());
-    let decimals: Vec<(u64, u32)> = values.filter_map(|value: Value| decimal_of(&value)).collect();
-    let most = decimals.iter().map(|decimal| decimal.1).max().unwrap_or(0);
-    let product = decimals.iter().try_fold(1u64, |product, (digits, behind)| {
-        product.checked_mul(*digits)?.checked_mul(10u64.pow(most - behind))
-    });
-    match product {
-        Some(product) if decimals.len() < 2 || product <= u32::MAX.into() => Ok(()),
-        _ => refuse("all different ones multiplied are more than 32 bits")
-            .map_err(|e: Refusal| e.at("multipleOf", "more than one place")),
     }
 }
 
