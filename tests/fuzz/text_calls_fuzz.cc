@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,23 +21,8 @@ namespace {
 
 namespace text = continuo::text;
 
-// One token for each byte.
 const text::TextModel& Model() {
-  static const auto* const kModel = [] {
-    std::string vocab;
-    for (int byte = 0; byte < 256; ++byte) {
-      char entry[32];
-      std::snprintf(entry, sizeof entry, "%s\"<0x%02X>\": %d", byte > 0 ? ", " : "", byte, byte);
-      vocab += entry;
-    }
-    auto model =
-        continuo::testing::OpenText({.tokenizer_json = R"({"version": "1.0", "added_tokens": [],
-            "decoder": {"type": "ByteFallback"},
-            "model": {"type": "WordLevel", "unk_token": "<0x00>", "vocab": {)" +
-                                                       vocab + "}}}"});
-    CONTINUO_CHECK(model.ok());
-    return model->release();
-  }();
+  static const auto* const kModel = continuo::testing::OpenBytes().release();
   return *kModel;
 }
 

@@ -4,7 +4,6 @@
 // length in front; the rest is one token a byte.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,23 +14,8 @@
 
 namespace {
 
-// One token for each byte.
 const continuo::text::TextModel& Model() {
-  static const auto* const kModel = [] {
-    std::string vocab;
-    for (int byte = 0; byte < 256; ++byte) {
-      char entry[32];
-      std::snprintf(entry, sizeof entry, "%s\"<0x%02X>\": %d", byte > 0 ? ", " : "", byte, byte);
-      vocab += entry;
-    }
-    const std::string json = R"({"version": "1.0", "added_tokens": [],
-        "decoder": {"type": "ByteFallback"},
-        "model": {"type": "WordLevel", "unk_token": "<0x00>", "vocab": {)" +
-                             vocab + "}}}";
-    auto model = continuo::testing::OpenText({.tokenizer_json = json});
-    CONTINUO_CHECK(model.ok());
-    return model->release();
-  }();
+  static const auto* const kModel = continuo::testing::OpenBytes().release();
   return *kModel;
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "services/base/check.h"
 #include "services/worker/text/text_model.h"
 #include "tests/testing/temp_folder.h"
 
@@ -41,6 +44,23 @@ class TextFolder {
 // Opens a TextModel from such a folder, which is gone when this returns.
 inline absl::StatusOr<std::unique_ptr<text::TextModel>> OpenText(const TextFiles& files) {
   return text::TextModel::Open(TextFolder(files).path());
+}
+
+// Opens a model with one token for each byte, which is its id.
+inline std::unique_ptr<text::TextModel> OpenBytes() {
+  std::string vocab;
+  for (int byte = 0; byte < 256; ++byte) {
+    char entry[32];
+    std::snprintf(entry, sizeof entry, "%s\"<0x%02X>\": %d", byte > 0 ? ", " : "", byte, byte);
+    vocab += entry;
+  }
+  const std::string json = R"({"version": "1.0", "added_tokens": [],
+      "decoder": {"type": "ByteFallback"},
+      "model": {"type": "WordLevel", "unk_token": "<0x00>", "vocab": {)" +
+                           vocab + "}}}";
+  auto model = OpenText({.tokenizer_json = json});
+  CONTINUO_CHECK(model.ok());
+  return *std::move(model);
 }
 
 }  // namespace continuo::testing
