@@ -38,7 +38,7 @@ void Allow(std::span<uint32_t> mask, int vocab_size, int32_t id) {
   if (id >= 0 && id < vocab_size) mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
 }
 
-// Leaves in `mask` what the sample may take but for barred sequences.
+// Leaves in `mask` the ids that the sample may take but for barred sequences.
 void FillAllowed(const PlannedSample& sample, int vocab_size, std::span<uint32_t> mask) {
   const Request& r = sample.sequence->request->request;
   SetAll(mask, vocab_size);
@@ -51,8 +51,8 @@ void FillAllowed(const PlannedSample& sample, int vocab_size, std::span<uint32_t
   for (const int32_t id : r.stop_ids) Bar(mask, id);
 }
 
-// Whether the tokens of an answer end with `ids`; `drafts` are samples whose drafts follow the
-// answer.
+// Returns whether the tokens of an answer end with `ids`; `drafts` are samples whose drafts follow
+// the answer.
 bool EndsWith(const std::vector<int32_t>& answer, std::span<const PlannedSample> drafts,
               std::span<const int32_t> ids) {
   if (ids.size() > answer.size() + drafts.size()) return false;
@@ -159,16 +159,11 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     }
   }
   if (end == NumTokens(s) && NumAnswered(s) > 0) AddSample(s, first_row + num_tokens - 1);
-  int num_accepted = 0;
   for (int i = 0; i < num_drafts; ++i) {
-    if (s.constraint != nullptr && num_accepted == i && s.constraint->Accept(drafts[i])) {
-      ++num_accepted;
-    }
     AddSample(s, first_row + num_tokens + i, drafts.first(i + 1));
     samples_.back().draft = drafts[i];
     samples_.back().position = end + i;
   }
-  if (s.constraint != nullptr && num_drafts > 0) s.constraint->Rollback(num_accepted);
   plan_.sample_begin.push_back(plan_.num_samples());
 }
 
@@ -189,7 +184,9 @@ void PlanBuilder::AddSample(Sequence& s, int32_t row, std::span<const int32_t> d
   model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
   sampling.sequence_index = s.index;
   const bool bars_stops = BarsStops(s, drafts.size());
-  const bool is_constrained = s.constraint != nullptr && s.constraint->Restricts();
+  // The constraint walks through the drafts in FillMask, while the device computes.
+  const bool is_constrained =
+      s.constraint != nullptr && (!drafts.empty() || s.constraint->Restricts());
   sampling.masked = is_constrained || IsMasked(r, bars_stops);
   plan_.biases.insert(plan_.biases.end(), r.biases.begin(), r.biases.end());
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
@@ -267,7 +264,7 @@ void PlanBuilder::FillMask(std::span<uint32_t> mask, int vocab_size) {
       CONTINUO_CHECK(words <= mask.size());
       if (!samples_[k].failure.ok()) {
         SetAll(mask.first(words), vocab_size);
-      } else if (samples_[k].is_constrained) {
+      } else if (samples_[k].is_constrained && constraint->Restricts()) {
         FillConstrained(k, vocab_size, mask.first(words));
       } else {
         FillUnconstrained(k, vocab_size, mask.first(words));

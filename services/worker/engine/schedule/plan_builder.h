@@ -16,18 +16,18 @@ struct PlannedSample {
   Sequence* sequence = nullptr;
   bool scores_prompt = false;   // a prompt log-probability of its request
   bool bars_stops = false;      // stop ids must not be sampled yet
-  bool is_constrained = false;  // the sequence's constraint restricts it
+  bool is_constrained = false;  // a constraint restricts it; after drafts, it may
   // If the token that is sampled from is a draft: that token and its position. Otherwise -1.
   int32_t draft = -1;
   int position = -1;
   uint32_t epoch = 0;  // of the sequence when this was planned
-  // Why the constraint leaves no token here, if it does: whatever is sampled does not count then.
+  // Tells why the constraint leaves no token here, if so; whatever is sampled does not count then.
   absl::Status failure;
 };
 
 // Writes a StepPlan, sequence by sequence, into arrays that keep their memory from step to step.
-// Does not change sequences, except that it builds their `seen`; constraints are left as they were.
-// Not thread-safe.
+// Does not change sequences, except that it builds their `seen`; FillMask leaves constraints as
+// they were. Not thread-safe.
 class PlanBuilder {
  public:
   // Reserves memory for `max_tokens` tokens with one sample each. Arrays that need more grow, and
@@ -46,18 +46,18 @@ class PlanBuilder {
   const model::StepPlan& plan() const { return plan_; }
   std::span<const PlannedSample> samples() const { return samples_; }
 
-  // A MaskFiller: stop ids must not be sampled before min_tokens, nor what the request bars or does
-  // not allow. Where nothing is left, what it bars is. A constraint comes on top, and what the rest
-  // leaves to it counts only if it is something.
+  // A MaskFiller. Stop ids must not be sampled before min_tokens, nor ids that the request bars or
+  // does not allow. Where that leaves nothing, ids that it bars may be. A constraint restricts
+  // further; where it and the rest leave nothing together, it alone counts.
   void FillMask(std::span<uint32_t> mask, int vocab_size);
 
  private:
   void AddScored(Sequence& s, int32_t row, int position);
-  // Adds a sample after the tokens of `s` and `drafts`, which its constraint has accepted.
+  // Adds a sample after the tokens of `s` and `drafts`.
   void AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});
-  // Leaves in `mask` what sample `k` may take but for its constraint.
+  // Leaves in `mask` the ids that sample `k` may take but for its constraint.
   void FillUnconstrained(size_t k, int vocab_size, std::span<uint32_t> mask) const;
-  // The same with the constraint, whose state is that before the sample.
+  // Does the same with the constraint, whose state is that before the sample.
   void FillConstrained(size_t k, int vocab_size, std::span<uint32_t> mask);
 
   const int block_size_;
