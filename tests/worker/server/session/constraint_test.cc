@@ -32,7 +32,7 @@ constexpr char kSchema[] =
     R"({"type":"object","properties":{"a":{"type":"integer","minimum":0,"maximum":99999},)"
     R"("b":{"enum":["x","yz"]}},"required":["a","b"],"additionalProperties":false})";
 
-// A chat template, whose end is `prompt_end`.
+// Opens a model whose chat template ends with `prompt_end`.
 std::unique_ptr<text::TextModel> OpenChat(const std::string& prompt_end) {
   const std::string tokenizer = testing::ReadFile(
       testing::SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
@@ -106,7 +106,7 @@ TEST(ConstraintTest, TheEndOfTheConstraintIsTheEndOfTheAnswer) {
     EXPECT_EQ(answer.sequences.at(0).matched, "");
     EXPECT_NE(answer.sequences.at(0).ids.back(), uint32_t{kEos}) << "no end was sampled";
   }
-  // A text that a stop string might begin with is not held back at the end.
+  // At the end nothing is held back for a stop string that it may begin.
   request.mutable_stopping()->clear_min_tokens();
   request.mutable_stopping()->add_strings("lo!");
   EXPECT_EQ(TextOf(harness.Run(request)), "hello");
@@ -115,7 +115,7 @@ TEST(ConstraintTest, TheEndOfTheConstraintIsTheEndOfTheAnswer) {
   const Answer stopped = AnswerOf(harness.Run(request).responses);
   EXPECT_EQ(stopped.sequences.at(0).text, "h");
   EXPECT_EQ(stopped.sequences.at(0).matched, "string ell");
-  // A limit cuts.
+  // max_tokens cuts the answer.
   request.mutable_stopping()->clear_strings();
   request.mutable_stopping()->set_max_tokens(1);
   request.mutable_constraint()->mutable_choice()->set_options(0, std::string(50, 'x'));
@@ -131,7 +131,6 @@ TEST(ConstraintTest, ThoughtsAreFreeAndComeApart) {
   for (const Case& c : std::vector<Case>{{"<think>", true}, {"<think>\n\n</think>\n\n", false}}) {
     SessionHarness harness(OpenChat(c.prompt_end));
     v1::GenerateRequest request = ChatRequest();
-    // Closes the thought that the prompt has opened.
     request.mutable_constraint()->set_regex("(<think>)?[ab]{4}");
     bool any_thought = false;
     for (uint64_t seed = 0; seed < 8; ++seed) {
@@ -141,7 +140,7 @@ TEST(ConstraintTest, ThoughtsAreFreeAndComeApart) {
       const Answer::Sequence& said = answer.sequences.at(0);
       any_thought |= !said.reasoning.empty();
       if (said.finish == v1::FINISH_REASON_STOP) {
-        // What looks like a mark is text where the answer has begun.
+        // A mark is text where the answer has begun.
         EXPECT_THAT(said.text, MatchesRegex("(<think>)?[ab]+"));
       } else {
         EXPECT_TRUE(c.begins_with_thought) << "a thought of random bytes seldom ends";
@@ -153,7 +152,8 @@ TEST(ConstraintTest, ThoughtsAreFreeAndComeApart) {
   }
 }
 
-// An answer with a thought before it, id by id: `ids` are what a worker has sent.
+// Prepares continuations with the ids that a worker has sent, whose answers may have a thought
+// first.
 class ConstrainedReplayTest : public ::testing::Test {
  protected:
   absl::StatusOr<Generation> Prepare(const std::vector<int32_t>& ids, bool same_worker = true) {
@@ -183,8 +183,7 @@ std::vector<int32_t> Ids(std::string_view text) {
 
 TEST_F(ConstrainedReplayTest, AContinuationGoesOnInAThoughtBehindItAndInTheGrammar) {
   request_.mutable_constraint()->set_regex("ab+c");
-  std::vector<int32_t> ids = Ids("<think>");
-  ids = {kThink};
+  std::vector<int32_t> ids = {kThink};
   for (const int32_t id : Ids("Hm</think>\nabb")) ids.push_back(id);
   for (size_t cut = 0; cut <= ids.size(); ++cut) {
     const auto generation = Prepare({ids.begin(), ids.begin() + static_cast<ptrdiff_t>(cut)});
@@ -207,7 +206,7 @@ TEST_F(ConstrainedReplayTest, ReceivedIdsThatEndTheConstraintEndTheAnswer) {
   EXPECT_TRUE(generation->replay.all_finished());
   EXPECT_EQ(generation->replay.endings[0]->finish, v1::FINISH_REASON_STOP);
   EXPECT_TRUE(generation->request.received[0].finished);
-  // An end that may come.
+  // An end token ends it where the grammar allows an end, also before min_tokens.
   request_.mutable_constraint()->set_regex("ab+");
   std::vector<int32_t> ids = Ids("abb");
   EXPECT_FALSE(Prepare(ids)->replay.all_finished());
@@ -256,8 +255,6 @@ TEST_F(ConstrainedReplayTest, WhatCannotBeCompiledIsNamedByItsField) {
   refused("constraint.lark", "no answer obeys it");
 }
 
-// What a client has and what a worker sends it in the next call are together what an undisturbed
-// run sends, wherever the first call was cut.
 TEST(ConstraintTest, AContinuationAfterAnyIdGivesTheSameAnswer) {
   std::vector<std::pair<std::string, v1::GenerateRequest>> cases;
   const auto add = [&](const char* prompt_end, v1::GenerateRequest request) {
@@ -282,24 +279,14 @@ TEST(ConstraintTest, AContinuationAfterAnyIdGivesTheSameAnswer) {
   int num_stopped = 0;
   for (const auto& [prompt_end, guided] : cases) {
     SessionHarness harness(OpenChat(prompt_end));
-    const SessionHarness::Outcome whole = harness.Run(guided);
-    ASSERT_TRUE(whole.status.ok()) << whole.status;
-    const Answer undisturbed = AnswerOf(whole.responses);
+    const auto streams = harness.RunCutEverywhere(guided);
+    const Answer undisturbed = AnswerOf(streams[0]);
     for (const auto& [index, said] : undisturbed.sequences) {
       num_stopped += said.finish == v1::FINISH_REASON_STOP ? 1 : 0;
     }
-    for (size_t cut = 1; cut < whole.responses.size(); ++cut) {
-      v1::GenerateRequest again = guided;
-      v1::GenerateResponse& received = *again.mutable_continuation()->mutable_received();
-      Answer joined;
-      for (size_t i = 0; i < cut; ++i) {
-        received.MergeFrom(whole.responses[i]);
-        joined.Add(whole.responses[i]);
-      }
-      const SessionHarness::Outcome rest = harness.Run(again);
-      ASSERT_TRUE(rest.status.ok()) << rest.status;
-      for (const v1::GenerateResponse& response : rest.responses) joined.Add(response);
-      EXPECT_EQ(joined.Comparable(), undisturbed.Comparable()) << "cut after " << cut;
+    for (size_t cut = 1; cut < streams.size(); ++cut) {
+      EXPECT_EQ(AnswerOf(streams[cut]).Comparable(), undisturbed.Comparable())
+          << "cut after " << cut;
     }
   }
   EXPECT_GE(num_stopped, 4) << "too few answers came to their end";

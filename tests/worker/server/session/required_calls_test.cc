@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +30,7 @@ constexpr char kParameters[] =
         "days": {"type": "integer", "minimum": 1, "maximum": 99}, "on": {"type": "boolean"}},
         "required": ["unit", "days"], "additionalProperties": false})";
 
-// A model whose template has tools; its calls are of this format.
+// Opens a model whose template has tools, and whose calls have this format.
 std::unique_ptr<text::TextModel> OpenTools(const char* format) {
   const std::string tokenizer = testing::ReadFile(
       testing::SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
@@ -61,7 +62,7 @@ v1::GenerateRequest ToolRequest() {
   return request;
 }
 
-// What a stream says, independent of its division into responses.
+// The content of a stream, independent of its division into responses.
 struct Said {
   struct Call {
     std::string id, name, arguments;
@@ -108,23 +109,38 @@ void ExpectWhole(const Said& said, const std::string& what) {
   }
 }
 
+// A model whose calls have this format, with room for long ones.
+class ToolHarness : public SessionHarness {
+ public:
+  explicit ToolHarness(const char* format) : SessionHarness(OpenTools(format)), format_(format) {
+    model().max_context_tokens = 1'000;
+  }
+
+  // Returns what the answer says, whose calls are checked; nullopt where max_tokens cut it: a
+  // thought or a text of random tokens may have no end.
+  std::optional<Said> RunToEnd(v1::GenerateRequest request, uint64_t seed) {
+    request.mutable_sampling()->set_seed(seed);
+    const Outcome outcome = Run(request);
+    EXPECT_TRUE(outcome.status.ok()) << format_ << outcome.status;
+    Said said = SaidBy(outcome.responses);
+    if (said.finish == v1::FINISH_REASON_LENGTH) return std::nullopt;
+    ExpectWhole(said, format_);
+    return said;
+  }
+
+ private:
+  const char* const format_;
+};
+
 const char* const kFormats[] = {"hermes", "qwen_xml", "glm",   "llama3",
                                 "lfm2",   "mistral",  "gemma", "harmony"};
 
 TEST(RequiredCallsTest, RequiredCallsAreWholeAndOfTheSchema) {
   for (const char* format : kFormats) {
-    SessionHarness harness(OpenTools(format));
-    harness.model().max_context_tokens = 1'000;
+    ToolHarness harness(format);
     int num_finished = 0;
     for (uint64_t seed = 0; seed < 6; ++seed) {
-      v1::GenerateRequest request = ToolRequest();
-      request.mutable_sampling()->set_seed(seed);
-      const SessionHarness::Outcome outcome = harness.Run(request);
-      ASSERT_TRUE(outcome.status.ok()) << format << outcome.status;
-      const Said said = SaidBy(outcome.responses);
-      if (said.finish == v1::FINISH_REASON_LENGTH) continue;
-      ++num_finished;
-      ExpectWhole(said, format);
+      num_finished += harness.RunToEnd(ToolRequest(), seed).has_value();
     }
     EXPECT_GT(num_finished, 0) << format;
   }
@@ -132,8 +148,7 @@ TEST(RequiredCallsTest, RequiredCallsAreWholeAndOfTheSchema) {
 
 TEST(RequiredCallsTest, ANamedToolIsCalledOnceAndThatIsTheEnd) {
   for (const char* format : kFormats) {
-    SessionHarness harness(OpenTools(format));
-    harness.model().max_context_tokens = 1'000;
+    ToolHarness harness(format);
     v1::GenerateRequest request = ToolRequest();
     v1::ToolChoice& choice = *request.mutable_conversation()->mutable_tool_choice();
     int num_finished = 0;
@@ -141,17 +156,12 @@ TEST(RequiredCallsTest, ANamedToolIsCalledOnceAndThatIsTheEnd) {
       const bool by_name = seed % 2 == 0;
       choice.set_name(by_name ? "g" : "");
       choice.set_single_call(!by_name);
-      request.mutable_sampling()->set_seed(seed);
-      const SessionHarness::Outcome outcome = harness.Run(request);
-      ASSERT_TRUE(outcome.status.ok()) << format << outcome.status;
-      const Said said = SaidBy(outcome.responses);
-      // A thought of random tokens may have no end.
-      if (said.finish == v1::FINISH_REASON_LENGTH) continue;
+      const std::optional<Said> said = harness.RunToEnd(request, seed);
+      if (!said.has_value()) continue;
       ++num_finished;
-      ExpectWhole(said, format);
-      ASSERT_EQ(said.calls.size(), 1) << format;
-      EXPECT_TRUE(!by_name || said.calls[0].name == "g") << format;
-      EXPECT_NE(said.ids.back(), uint32_t{kEos}) << "no end was sampled";
+      ASSERT_EQ(said->calls.size(), 1) << format;
+      EXPECT_TRUE(!by_name || said->calls[0].name == "g") << format;
+      EXPECT_NE(said->ids.back(), uint32_t{kEos}) << "no end was sampled";
     }
     EXPECT_GT(num_finished, 0) << format;
   }
@@ -165,7 +175,7 @@ class CallsBesideTextTest : public ::testing::Test {
     const SaltKey key(call.random);
     return PrepareGeneration(request_, call, model_, key);
   }
-  // How much of the text the constraint takes, and whether the answer may end there.
+  // Returns how many bytes of the text the constraint takes, and whether the answer may end there.
   std::pair<size_t, bool> Takes(std::string_view text) {
     const auto generation = Prepare();
     EXPECT_TRUE(generation.ok()) << generation.status();
@@ -249,29 +259,15 @@ TEST_F(CallsBesideTextTest, WhatCannotBeIsNamed) {
   ExpectRefused("conversation.tool_choice", "there are no tools");
 }
 
-// What a client has and what a worker sends it in the next call are together what an undisturbed
-// run sends, wherever the first call was cut.
 TEST(RequiredCallsTest, AContinuationAfterAnyIdGivesTheSameCalls) {
   for (const char* format : {"hermes", "qwen_xml", "lfm2"}) {
-    SessionHarness harness(OpenTools(format));
-    harness.model().max_context_tokens = 1'000;
+    ToolHarness harness(format);
     v1::GenerateRequest request = ToolRequest();
     request.mutable_stopping()->set_max_tokens(220);
-    const SessionHarness::Outcome whole = harness.Run(request);
-    ASSERT_TRUE(whole.status.ok()) << whole.status;
-    const Said undisturbed = SaidBy(whole.responses);
-    for (size_t cut = 1; cut < whole.responses.size(); ++cut) {
-      v1::GenerateRequest again = request;
-      v1::GenerateResponse& received = *again.mutable_continuation()->mutable_received();
-      Said joined;
-      for (size_t i = 0; i < cut; ++i) {
-        received.MergeFrom(whole.responses[i]);
-        joined.Add(whole.responses[i]);
-      }
-      const SessionHarness::Outcome rest = harness.Run(again);
-      ASSERT_TRUE(rest.status.ok()) << rest.status;
-      for (const v1::GenerateResponse& response : rest.responses) joined.Add(response);
-      EXPECT_EQ(joined, undisturbed) << format << " cut after " << cut;
+    const auto streams = harness.RunCutEverywhere(request);
+    EXPECT_GT(streams.size(), 2u) << format;
+    for (size_t cut = 1; cut < streams.size(); ++cut) {
+      EXPECT_EQ(SaidBy(streams[cut]), SaidBy(streams[0])) << format << " cut after " << cut;
     }
   }
 }

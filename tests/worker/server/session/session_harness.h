@@ -147,6 +147,29 @@ class SessionHarness {
     return {writer.responses(), status};
   }
 
+  // Runs the request undisturbed, and then once for each place between two of its responses: the
+  // stream is cut there, and a continuation brings what was received. Returns the responses that
+  // the client has in the end, of the undisturbed run first.
+  std::vector<std::vector<v1::GenerateResponse>> RunCutEverywhere(
+      const v1::GenerateRequest& request) {
+    const Outcome whole = Run(request);
+    EXPECT_TRUE(whole.status.ok()) << whole.status;
+    std::vector<std::vector<v1::GenerateResponse>> streams = {whole.responses};
+    for (size_t cut = 1; cut < whole.responses.size(); ++cut) {
+      v1::GenerateRequest again = request;
+      v1::GenerateResponse& received = *again.mutable_continuation()->mutable_received();
+      auto& joined = streams.emplace_back();
+      for (size_t i = 0; i < cut; ++i) {
+        received.MergeFrom(whole.responses[i]);
+        joined.push_back(whole.responses[i]);
+      }
+      const Outcome rest = Run(again);
+      EXPECT_TRUE(rest.status.ok()) << rest.status << " after " << cut << " responses";
+      joined.insert(joined.end(), rest.responses.begin(), rest.responses.end());
+    }
+    return streams;
+  }
+
   server::ServedModel& model() { return model_; }
   FakeExecutor& executor() { return executor_; }
 
