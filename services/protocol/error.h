@@ -62,8 +62,8 @@ std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 // The first field that the status names; "" if there is none.
 std::string FieldOf(const absl::Status& status);
 
-// The message as it may be logged. Errors of constraints and of the grammars of tools quote what
-// the client wrote, so of them only the field is told.
+// Returns the message as it may be logged. Errors of constraints and of the grammars of tools quote
+// the client, so only their field is told.
 std::string LoggedMessage(const absl::Status& status);
 
 }  // namespace continuo::protocol

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,8 +14,8 @@
 
 namespace continuo {
 
-// What the request's scripted constraint says after `ids`, if it has one and that restricts. All
-// sequences of a request have the same script.
+// Returns the demands of the request's scripted constraint after `ids`, if it has one and that
+// restricts. All sequences of a request have the same script.
 inline std::optional<Scripted> ConstraintAfter(const engine::Request& request,
                                                std::span<const int32_t> ids) {
   if (request.constraints.empty()) return std::nullopt;
@@ -23,7 +24,8 @@ inline std::optional<Scripted> ConstraintAfter(const engine::Request& request,
   return here;
 }
 
-// Why `answer` is complete, or kNone, by the comments of inference.proto and TokenConstraint.
+// Returns why `answer` is complete, or kNone, by the comments of inference.proto and
+// TokenConstraint.
 inline engine::FinishReason EndOf(const engine::Request& request,
                                   const std::vector<int32_t>& answer) {
   const auto n = static_cast<int>(answer.size());
@@ -38,8 +40,8 @@ inline engine::FinishReason EndOf(const engine::Request& request,
                                           : engine::FinishReason::kNone;
 }
 
-// Which tokens may follow `answer`, by the same comments, slowly and plainly: bit id % 32 of word
-// id / 32. Empty where all may.
+// Returns the tokens that may follow `answer`, by the same comments, slowly and plainly, as a mask
+// with bit id % 32 of word id / 32. It is empty where all may.
 inline std::vector<uint32_t> NextTokenMask(const engine::Request& request,
                                            const std::vector<int32_t>& answer, int vocab_size) {
   const bool bars_stops = static_cast<int>(answer.size()) < request.min_tokens;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,14 +15,14 @@
 
 namespace continuo {
 
-// What a scripted constraint says at one place.
+// The demands of a scripted constraint at one place.
 struct Scripted {
   bool restricts = true;
   std::function<bool(int32_t id)> allows = [](int32_t) { return true; };
   bool can_end = false, must_end = false;
   absl::Status mask_failure, accept_failure;  // of FillMask and Accept here
 };
-// The constraint after `ids`; a pure function that takes any ids.
+// Returns the demands after `ids`; a pure function that takes any ids.
 using Script = std::function<Scripted(std::span<const int32_t> ids)>;
 
 // A constraint that follows a script, asks it anew each time, and breaks off the test if the engine
@@ -88,7 +89,7 @@ inline ScriptedConstraint& ConstraintOf(const engine::Request& request, int inde
   return dynamic_cast<ScriptedConstraint&>(*request.constraints.at(static_cast<size_t>(index)));
 }
 
-// `open` and `close` in balance, at most `deepest` open, nothing else; ends where none is open.
+// Allows `open` and `close` in balance, at most `deepest` open; may end where none is open.
 inline Script Balanced(int32_t open, int32_t close, int deepest) {
   return [=](std::span<const int32_t> ids) {
     int depth = 0;
@@ -102,7 +103,7 @@ inline Script Balanced(int32_t open, int32_t close, int deepest) {
   };
 }
 
-// Multiples of `step`; exactly `count` of them.
+// Allows exactly `count` multiples of `step`.
 inline Script Multiples(int32_t step, size_t count) {
   return [=](std::span<const int32_t> ids) {
     Scripted here;
@@ -112,7 +113,7 @@ inline Script Multiples(int32_t step, size_t count) {
   };
 }
 
-// Even and odd ids in turn; may end after each odd one.
+// Allows even and odd ids in turn; may end after each odd one.
 inline Script Alternating() {
   return [](std::span<const int32_t> ids) {
     const int32_t parity = static_cast<int32_t>(ids.size() % 2);
@@ -123,7 +124,7 @@ inline Script Alternating() {
   };
 }
 
-// Free until one of `ends` comes, then `inner`.
+// Is free until one of `ends` comes, then follows `inner`.
 inline Script AfterThought(std::set<int32_t> ends, Script inner) {
   return [ends = std::move(ends), inner = std::move(inner)](std::span<const int32_t> ids) {
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -135,8 +136,8 @@ inline Script AfterThought(std::set<int32_t> ends, Script inner) {
   };
 }
 
-// A small automaton made from `seed`: each state lets at least `least` of the ids below 3 come, and
-// others; some may end, and one must. With `has_thoughts` some do not restrict.
+// Follows a small automaton made from `seed`: each state but one that must end lets the ids below 3
+// come, and others; some may end. With `has_thoughts` some do not restrict.
 inline Script RandomAutomaton(uint32_t seed, bool has_thoughts) {
   const auto hash = [seed](uint64_t a, uint64_t b) {
     uint64_t h = (seed + 1) * 0x9e3779b97f4a7c15 ^ (a << 32) ^ b;

@@ -131,7 +131,7 @@ Request Simulation::MakeRequest() {
   return r;
 }
 
-// Makes one that always leaves a token, whatever the stop ids are.
+// Makes a script that always leaves a token, whatever the stop ids are.
 Script Simulation::MakeScript() {
   const auto seed = static_cast<uint32_t>(Pick(0, 1 << 20));
   return Chance(50) ? RandomAutomaton(seed, Chance(50))
@@ -315,7 +315,8 @@ void Simulation::CheckEnd(Client& c, const RequestEvent& event) {
   }
 }
 
-// A constraint has accepted what was delivered, but for a stop id at the end, and no draft.
+// Checks that a constraint has accepted what was delivered, but for a stop id at the end, and no
+// draft.
 void Simulation::CheckConstraint(const Client& c, int index) {
   if (c.request.constraints.empty()) return;
   std::vector<int32_t> said = c.got[static_cast<size_t>(index)];

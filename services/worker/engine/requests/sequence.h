@@ -29,7 +29,7 @@ struct Sequence {
   FinishReason finish = FinishReason::kNone;
 
   std::vector<int32_t> answer;  // received tokens, then those generated here
-  // Has accepted the answer, but for a stop id that ends it. Null: none.
+  // Has accepted the answer, but for a stop id that ends it. Null where nothing is constrained.
   TokenConstraint* constraint = nullptr;
   // Tokens after the answer that steps in flight sample. The last of them is sample
   // `in_flight_sample` of its step.

@@ -92,8 +92,8 @@ void Speculation::PrepareBatch(const PlannedStep& step) {
   if (!asks_.empty()) options_.drafter->Prepare(asks_);
 }
 
-// Leaves of the proposed drafts those that the constraint of `s` lets come, and behind which the
-// answer goes on.
+// Keeps the proposed drafts that the constraint of `s` accepts, up to one after which the answer
+// must end.
 void Speculation::CutDrafts(Sequence& s) {
   TokenConstraint& constraint = *s.constraint;
   const std::vector<int32_t>& stops = s.request->request.stop_ids;

@@ -43,11 +43,11 @@ struct EngineMetrics {
   std::atomic<uint64_t> prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::atomic<uint64_t> draft_tokens = 0, accepted_draft_tokens = 0;
   std::atomic<uint64_t> prefix_cache_queried_tokens = 0, prefix_cache_hit_tokens = 0;
-  std::atomic<uint64_t> constrained_samples = 0;  // drafts' ones too
+  std::atomic<uint64_t> constrained_samples = 0;  // those after drafts, too
 
   Histogram<12> step_seconds{{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}};
   Histogram<12> step_rows{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}};
-  // Of steps that have any mask; the device works meanwhile.
+  // Durations of filling the masks of a step that has any, while the device computes.
   Histogram<12> mask_seconds{
       {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05}};
   Histogram<20> queue_seconds{

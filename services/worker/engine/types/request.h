@@ -50,8 +50,8 @@ struct Request {
   // Ids that end a sequence (end of sequence unless ignore_eos, and the client's stop ids),
   // ascending. They are delivered. Before min_tokens they cannot be sampled.
   std::vector<int32_t> stop_ids;
-  // Empty, or one for each sequence, which has accepted its received tokens already. Where it and
-  // the members above allow nothing together, the constraint alone counts.
+  // Holds none, or one for each sequence, which has accepted its received tokens already. Where it
+  // and the members above allow nothing together, the constraint alone counts.
   std::vector<std::shared_ptr<TokenConstraint>> constraints;
   // Limit for each sequence, counting received tokens; prompt + max_tokens ≤ context.
   int max_tokens = 0;
@@ -68,7 +68,7 @@ struct Request {
   bool want_progress = false;
 };
 
-// Which ids may be sampled depends on those sampled before.
+// Returns whether the ids that may be sampled depend on those sampled before.
 inline bool MaskNeedsAnswer(const Request& r) {
   return !r.constraints.empty() ||
          std::ranges::any_of(r.barred, [](const auto& ids) { return ids.size() > 1; });

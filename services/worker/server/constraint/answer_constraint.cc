@@ -191,7 +191,7 @@ void AnswerConstraint::Rematch(const std::vector<int32_t>& ids) {
     matcher_->Rollback(static_cast<int>(matched_.size() - common));
     matched_.resize(common);
   } else {
-    // What a matcher has failed at stays with it.
+    // A matcher that has failed stays failed at that place, so another one is led there.
     absl::StatusOr<std::unique_ptr<text::GrammarMatcher>> matcher = grammar_->NewMatcher();
     failure_ = matcher.status();
     if (!matcher.ok()) return;

@@ -17,7 +17,7 @@
 
 namespace continuo::server {
 
-// Whether thoughts stand before what a grammar describes.
+// Says whether thoughts stand before the text that a grammar describes.
 enum class Thoughts : uint8_t {
   kNone,      // the answer begins with its first token
   kPossible,  // the model may open a thought before it
@@ -34,15 +34,15 @@ class AnswerConstraint final : public engine::TokenConstraint {
  public:
   // At most this many ids can be rolled back over the end of a thought.
   static constexpr size_t kMaxRollback = 256;
-  // White space behind a thought, in ids; more has to be part of the answer.
+  // At most this many ids of white space stand between a thought and the answer.
   static constexpr int kMaxSpaces = 8;
 
-  // `marks` may be null with kNone. `field` is the part of the request that the grammar comes from.
+  // `marks` may be null with kNone. `field` names the part of the request that the grammar is from.
   static absl::StatusOr<std::shared_ptr<AnswerConstraint>> Create(
       std::shared_ptr<const text::Grammar> grammar, std::shared_ptr<const ThoughtMarks> marks,
       Thoughts thoughts, std::string field);
 
-  // Always, since the answer must not end within a thought.
+  // Returns true always, since the answer must not end within a thought.
   bool Restricts() override { return true; }
   void FillMask(std::span<uint32_t> mask) override;
   bool CanEnd() override;
@@ -57,11 +57,11 @@ class AnswerConstraint final : public engine::TokenConstraint {
   struct State {
     Phase phase = Phase::kAnswer;
     int num_spaces = 0;  // kSpaces: ids that were white space
-    // kStart: the bytes so far, which may begin a thought. kThought: its last ones, which may end
-    // it.
+    // Holds in kStart all bytes so far, which may begin a thought; in kThought its last ones, which
+    // may end it.
     std::string held;
-    // Ids that the matcher has taken, but for kAnswer. In kStart they are at once the beginning of
-    // an answer and of a thought; fewer than num_begun ids are no answer.
+    // Holds the ids that the matcher has taken, except in kAnswer. In kStart they begin both an
+    // answer and a thought; if they are fewer than num_begun, the ids are no answer.
     std::vector<int32_t> matched;
     int num_begun = 0;
   };
@@ -81,9 +81,10 @@ class AnswerConstraint final : public engine::TokenConstraint {
   bool AcceptSpace(std::string_view bytes);
   // Gives the matcher one more id.
   bool Match(int32_t id);
-  // The matcher in the state behind these ids.
+  // Brings the matcher into the state after these ids.
   void Rematch(const std::vector<int32_t>& ids);
-  void Note();  // a failure of the matcher
+  // Takes over a failure of the matcher.
+  void Note();
 
   const std::shared_ptr<const text::Grammar> grammar_;
   const std::shared_ptr<const ThoughtMarks> marks_;
@@ -92,7 +93,7 @@ class AnswerConstraint final : public engine::TokenConstraint {
   std::vector<int32_t> matched_;  // ids that the matcher has accepted
   State state_;
   size_t num_answered_ = 0;  // ids that were accepted in kAnswer
-  // The states before each of the ids that were accepted before, the last of them.
+  // Holds the state before each id that was accepted outside kAnswer; at most kMaxRollback.
   std::deque<State> before_;
   absl::Status failure_;
   std::vector<uint32_t> allowed_;  // reused memory: a mask

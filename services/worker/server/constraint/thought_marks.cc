@@ -10,7 +10,7 @@ namespace {
 
 using State = text::Pattern::Match::State;
 
-// The one text that a pattern matches; empty where there are several.
+// Returns the one text that the pattern matches, or "" if there are several.
 std::string OnlyMatch(const text::Pattern& pattern) {
   std::string only;
   while (only.size() < text::Pattern::kMaxLength) {
@@ -30,7 +30,7 @@ std::string OnlyMatch(const text::Pattern& pattern) {
   return "";
 }
 
-// The text that models open a thought with, where there are several: the plainest one.
+// Returns the text that models open a thought with; of several, the plainest one.
 std::string OpeningOf(const text::Pattern& pattern) {
   std::string only = OnlyMatch(pattern);
   return only.empty() ? pattern.example().value_or("") : only;
@@ -102,7 +102,7 @@ void ThoughtMarks::Add(int32_t id) {
   }
 }
 
-// Whether the bytes have a whole mark and text behind it.
+// Returns whether the bytes have a whole closing mark and text behind it.
 bool ThoughtMarks::Crosses(std::string_view bytes) const {
   for (size_t at = 0; at < bytes.size(); ++at) {
     if (!close().MayBeginWith(bytes[at])) continue;

@@ -15,20 +15,22 @@
 
 namespace continuo::server {
 
-// How the answers of one model open and close their thoughts, and which tokens can do so. Made once
-// a model. Immutable and thread-safe.
+// Knows how the answers of one model open and close their thoughts, and which tokens can do so.
+// Made once a model. Immutable and thread-safe.
 class ThoughtMarks {
  public:
-  // Null where the model's format has no thoughts with a beginning and an end. `text` outlives it.
+  // Returns null if the model's format has no thoughts with a beginning and an end. `text` must
+  // outlive the marks.
   static std::shared_ptr<const ThoughtMarks> Find(const text::TextModel& text);
 
   const text::Pattern& open() const { return field_->open; }
   const text::Pattern& close() const { return field_->close; }
-  // Bytes of a token as the marks are written; of a special one its text.
+  // Returns the bytes of a token as marks are written; those of a special one are its text.
   std::string_view BytesOf(int32_t id) const { return text_->TokenBytesKeepSpecial(id); }
 
-  // Masks have bit id % 32 of word id / 32. Each sets bits of `mask` that `allowed` has, too: of
-  // the ids that go on with the opening mark behind `begun`, and of those that are white space.
+  // In a mask an id is bit id % 32 of word id / 32. Both set only bits that `allowed` has, too:
+  // AddOpening those of ids that go on with the opening mark behind `begun`, AddSpaces those of
+  // white space.
   void AddOpening(std::string_view begun, std::span<const uint32_t> allowed,
                   std::span<uint32_t> mask) const;
   void AddSpaces(std::span<const uint32_t> allowed, std::span<uint32_t> mask) const;
@@ -45,9 +47,10 @@ class ThoughtMarks {
 
   const text::TextModel* const text_;
   const text::ResponseField* const field_;
-  // The opening mark as models write it, and the closing one where it is one text; else empty.
+  // Hold the opening mark as models write it, and the closing one, which is empty if several texts
+  // are such.
   const std::string open_text_, close_text_;
-  // By the bytes of the mark that came before.
+  // Their keys are the bytes of the mark that came before.
   IdsByPrefix opening_, crossing_;
   std::vector<int32_t> spaces_;
   std::vector<uint32_t> tokens_;  // a mask

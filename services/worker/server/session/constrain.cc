@@ -42,7 +42,7 @@ text::GrammarSource SourceOf(const v1::Constraint& constraint, std::string_view*
   return {.kind = Kind::kJsonObject};
 }
 
-// The prompt ends with a thought's end, as where thinking is switched off.
+// Returns whether the prompt ends with a thought's end, as where thinking is switched off.
 bool EndsThought(std::string_view prompt_end, const ThoughtMarks& marks) {
   using State = text::Pattern::Match::State;
   const std::string_view end = text::StripRight(prompt_end);
@@ -54,7 +54,7 @@ bool EndsThought(std::string_view prompt_end, const ThoughtMarks& marks) {
   return false;
 }
 
-// Whether what the model calls is constrained, and not only read.
+// Returns whether the model's calls are constrained, and not only read.
 bool ConstrainsCalls(const v1::GenerateRequest& request) {
   const v1::Conversation& conversation = request.conversation();
   const v1::ToolChoice::Mode mode = conversation.tool_choice().mode();
@@ -63,7 +63,8 @@ bool ConstrainsCalls(const v1::GenerateRequest& request) {
          std::ranges::any_of(conversation.tools(), &v1::Tool::strict);
 }
 
-// Answers with calls. `text` is what those without have to match; null: nothing.
+// Returns the source for answers that may have calls. Those without match `text`, unless it is
+// null.
 absl::StatusOr<text::GrammarSource> CallSource(const v1::Conversation& conversation,
                                                const text::GrammarSource* text,
                                                const ServedModel& model) {
@@ -89,8 +90,7 @@ absl::StatusOr<text::GrammarSource> CallSource(const v1::Conversation& conversat
   return protocol::FieldError(kTools, std::string(lark.status().message()));
 }
 
-// A grammar that no answer can begin is refused here, and what is known of its first token is known
-// before the engine asks.
+// Refuses a grammar that no answer can begin, and computes its first mask before the engine asks.
 absl::Status CheckBeginning(const text::Grammar& grammar, std::string_view field,
                             const ServedModel& model) {
   ASSIGN_OR_RETURN(const std::unique_ptr<text::GrammarMatcher> matcher, grammar.NewMatcher());
@@ -125,6 +125,8 @@ absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& reque
   std::string_view field;
   text::GrammarSource source;
   if (request.has_constraint()) {
+    // Compiled alone even where the grammar of calls includes it: an error must name its own field,
+    // and that of calls would name the tools.
     source = SourceOf(request.constraint(), &field);
     ASSIGN_OR_RETURN(grammar, Compile(source, field, model));
   }

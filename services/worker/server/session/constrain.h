@@ -14,25 +14,26 @@
 
 namespace continuo::server {
 
-// Whether CompileConstraint compiles anything.
+// Returns whether CompileConstraint compiles anything.
 bool NeedsGrammar(const v1::GenerateRequest& request);
 
-// What the answers to a request have to match.
+// The grammar that all answers to a request match.
 struct AnswerGrammar {
-  std::shared_ptr<const text::Grammar> grammar;  // null: nothing
-  std::string field;                             // of the request, where it comes from
+  std::shared_ptr<const text::Grammar> grammar;  // null: answers are free
+  std::string field;                             // the part of the request that it is from
 };
 
-// Compiles it, which takes time. INVALID_ARGUMENT names the field, and in a schema the keyword.
+// Compiles the request's constraint and that of its calls, which takes time. INVALID_ARGUMENT names
+// the field, and in a schema the keyword.
 absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& request,
                                                 const ServedModel& model);
 
-// Whether thoughts come before the answer to a request. `prompt_end` is what the chat template
-// wrote behind the last content.
+// Returns whether thoughts come before the answer to a request. `prompt_end` is the chat template's
+// own text behind the last content.
 Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_end,
                     const ServedModel& model);
 
-// One for each sequence, at its beginning.
+// Returns a constraint for each sequence, at its beginning; none where answers are free.
 absl::StatusOr<std::vector<std::shared_ptr<AnswerConstraint>>> MakeConstraints(
     const AnswerGrammar& grammar, Thoughts thoughts, int num_sequences, const ServedModel& model);
 

@@ -207,7 +207,7 @@ AnswerFormat FormatOf(const v1::GenerateRequest& request, const EncodedPrompt& p
                  conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE &&
                  answers.has(Channel::kCalls);
   format.prompt_end = prompt.rendered.substr(prompt.template_end);
-  // What a constraint lets an answer say is text, whatever it looks like.
+  // A constrained answer is text behind its thoughts, whatever it looks like.
   format.thoughts_first = request.has_constraint() && !format.calls;
   if (format.thoughts_first) {
     if (ThoughtsOf(request, format.prompt_end, model) == Thoughts::kNone) return format;

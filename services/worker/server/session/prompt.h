@@ -19,7 +19,7 @@ struct EncodedPrompt {
   std::string field;     // the part of the request that it comes from
   std::string rendered;  // the text that was encoded; empty for token ids
   std::vector<int32_t> tokens;
-  // Of a conversation: where the template's own text behind the last content begins in `rendered`.
+  // The offset in `rendered` where a chat template's own text behind the last content begins.
   size_t template_end = 0;
 };
 

@@ -44,11 +44,11 @@ struct ServedModel {
 
   std::string tokenizer_info;  // a JSON object (TextModel::TokenizerInfo)
 
-  // Compiles what answers must match; thread-safe.
+  // Compiles the grammars that answers must match; thread-safe.
   std::shared_ptr<text::GrammarCompiler> grammars;
   std::shared_ptr<const ThoughtMarks> thought_marks;  // null: the model has no thoughts
   std::vector<text::SpecialToken> special_tokens;
-  // Why calls cannot be constrained; OK where they can.
+  // Tells why calls cannot be constrained; OK where they can.
   absl::Status call_grammar_status;
 
   // The most bytes that one token can have as text, and as TokenLogprob.token or special_token.

@@ -26,7 +26,7 @@ absl::Status ValidatePrompt(const v1::GenerateRequest& request, const ServedMode
   return absl::OkStatus();
 }
 
-// Tools whose calls are constrained, or stand beside a constraint.
+// Refuses `field` if the model's format of calls cannot be constrained.
 absl::Status CheckCanConstrain(std::string_view field, const ServedModel& model) {
   if (model.call_grammar_status.ok()) return absl::OkStatus();
   return protocol::FieldError(

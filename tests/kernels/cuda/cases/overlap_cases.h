@@ -155,8 +155,8 @@ inline void CheckOverlap(const std::string& device) {
   }
 }
 
-// Constrained sequences obey, with their neighbour's tokens as without them, whether or not steps
-// may overlap.
+// Checks that constrained sequences obey, and that their neighbour's tokens are as without them,
+// whether or not steps may overlap.
 inline void CheckConstraints(const std::string& device) {
   const TinyModel files({.dtype = "bf16"});
   model::LoadedModel model = LoadOn(files, device, /*deterministic=*/true);

@@ -87,7 +87,7 @@ TEST(ConstraintsTest, WhatMustEndEndsWithoutAnEndToken) {
   }
 }
 
-// The demands of one scripted constraint after the other, in every kind of schedule.
+// Runs scripted constraints of all kinds, with neighbours, in every kind of schedule.
 TEST(ConstraintsTest, EveryScheduleGivesTheAnswerOfTheRequestAlone) {
   const Script scripts[] = {Balanced(3, 4, 2),
                             Multiples(7, 12),

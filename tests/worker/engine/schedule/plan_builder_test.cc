@@ -65,7 +65,7 @@ TEST(PlanBuilderTest, StepsThatAreAlikeUseTheSameMemory) {
   }
 }
 
-// The first of `drafts`, as many as the constraint takes.
+// Returns the first of `drafts`, as many as the constraint takes.
 std::vector<int32_t> Walkable(TokenConstraint& constraint, std::vector<int32_t> drafts) {
   int accepted = 0;
   for (const int32_t draft : drafts) {
@@ -77,7 +77,7 @@ std::vector<int32_t> Walkable(TokenConstraint& constraint, std::vector<int32_t> 
   return drafts;
 }
 
-// Masks of random requests, with drafts and constraints, against the definition.
+// Compares masks of random requests, with drafts and constraints, with the definition.
 TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
   std::mt19937 random(3);
   const auto pick = [&](int n) {
@@ -131,7 +131,7 @@ TEST(PlanBuilderTest, MasksAreThoseOfTheTokensBefore) {
         continue;
       }
       ++num_masked;
-      // Whatever the constraint leaves nothing for does not count, nor what is behind it.
+      // A sample that the constraint leaves nothing for does not count, nor do those behind it.
       const bool none = std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
       failed |= !mask.empty() && none && ConstraintAfter(request, answer).has_value();
       failures.push_back(failed);

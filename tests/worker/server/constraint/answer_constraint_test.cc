@@ -20,7 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Of tests/worker/text/testdata/byte_level, whose ids below 256 are bytes.
+// Tokens of tests/worker/text/testdata/byte_level, whose ids below 256 are bytes.
 constexpr int32_t kHe = 256, kHell = 258, kHello = 259, kWorld = 264, kThink = 271;
 constexpr int kVocab = 272;
 
@@ -36,7 +36,7 @@ std::vector<int32_t> Ids(std::string_view text) {
 
 class AnswerConstraintTest : public ::testing::Test {
  protected:
-  // The model's format has thoughts as `config` says, a tokenizer_config.json.
+  // Opens a model whose format has thoughts as `config` says, a tokenizer_config.json.
   void Open(const std::string& config) {
     const std::string tokenizer = testing::ReadFile(
         testing::SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"));
@@ -69,7 +69,7 @@ class AnswerConstraintTest : public ::testing::Test {
     return Make({.kind = text::GrammarSource::Kind::kRegex, .text = regex}, thoughts);
   }
 
-  // The ids that may come.
+  // Returns the ids that may come.
   static std::vector<int32_t> Allowed(AnswerConstraint& constraint) {
     std::vector<uint32_t> mask((kVocab + 31) / 32, ~uint32_t{0});
     constraint.FillMask(mask);
@@ -80,7 +80,7 @@ class AnswerConstraintTest : public ::testing::Test {
     }
     return ids;
   }
-  // The bytes among them, for those that are ASCII.
+  // Returns the ASCII characters among them.
   static std::string AllowedBytes(AnswerConstraint& constraint) {
     std::string bytes;
     for (const int32_t id : Allowed(constraint)) {
@@ -88,7 +88,7 @@ class AnswerConstraintTest : public ::testing::Test {
     }
     return bytes;
   }
-  // False at the first id that is not accepted.
+  // Returns false at the first id that is not accepted.
   static bool Push(AnswerConstraint& constraint, const std::vector<int32_t>& ids) {
     for (const int32_t id : ids) {
       if (!constraint.Accept(id)) return false;
@@ -197,7 +197,7 @@ TEST_F(AnswerConstraintTest, AMarkOfSeveralTokensMayAsWellBeTheAnswer) {
   ASSERT_TRUE(Push(*constraint, Ids("x]")));
   EXPECT_TRUE(constraint->MustEnd());
 
-  // What the grammar does not begin with can only be a thought.
+  // If the grammar cannot begin with it, it is a thought.
   const auto number = MakeRegex("[0-9]+", Thoughts::kPossible);
   EXPECT_EQ(AllowedBytes(*number), "0123456789[");
   ASSERT_TRUE(number->Accept('['));
@@ -275,7 +275,7 @@ TEST_F(AnswerConstraintTest, DraftsThatAreTakenBackLeaveNothing) {
   }
 }
 
-// A grammar whose second part nothing can end.
+// The grammar has a second part that nothing can end.
 TEST_F(AnswerConstraintTest, AFailureNamesItsFieldAndIsTakenBackWithWhatLedToIt) {
   OpenThink();
   for (const Thoughts thoughts : {Thoughts::kNone, Thoughts::kOpen}) {
@@ -310,7 +310,6 @@ TEST_F(AnswerConstraintTest, AFailureNamesItsFieldAndIsTakenBackWithWhatLedToIt)
   }
 }
 
-// What the mask allows is what is accepted.
 TEST_F(AnswerConstraintTest, MasksAreWhatIsAccepted) {
   OpenBracket();
   for (const Thoughts thoughts : {Thoughts::kNone, Thoughts::kPossible, Thoughts::kOpen}) {

@@ -327,7 +327,7 @@ TEST_F(ToolRequestTest, WhatIsNotSupportedIsNamed) {
   ExpectRefused("conversation.tools[0].name", "is empty");
 }
 
-// The constraint of the only sequence, behind its thought.
+// Asks the constraint of the only sequence, behind its thought.
 class ConstrainedCallsTest : public ToolRequestTest {
  protected:
   ConstrainedCallsTest() {
@@ -336,7 +336,7 @@ class ConstrainedCallsTest : public ToolRequestTest {
     tool.set_parameters(R"({"properties": {"n": {"enum": [1, 2]}}, "required": ["n"]})");
   }
 
-  // Whether an answer may be all of this and end there.
+  // Returns whether an answer may be all of this and end there.
   bool Allows(const std::string& answer) {
     const auto generation = Prepare();
     EXPECT_TRUE(generation.ok()) << generation.status();
