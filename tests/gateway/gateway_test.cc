@@ -248,10 +248,7 @@ TEST_F(GatewayTest, ModelsAreMergedFromAllWorkers) {
       std::make_unique<FakeWorker>(FakeGeneration::Worker{.name = "b", .fingerprint = "G"}));
   StartGateway();
   WaitForWorkers(2);
-  v1::Model model;
-  do {  // The model is queried after the worker's first report.
-    model = ListModels().models(0);
-  } while (model.architecture().empty());
+  const v1::Model model = ListModels().models(0);
   EXPECT_EQ(model.name(), "fake");
   EXPECT_EQ(model.max_context_tokens(), 1024);
   EXPECT_THAT(model.fingerprints(), ElementsAre("F", "G"));

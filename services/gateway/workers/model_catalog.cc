@@ -8,9 +8,9 @@ namespace continuo::gateway {
 std::vector<v1::Model> ModelCatalog::Models(const LoadSnapshot& snapshot) const {
   std::vector<v1::Model> models;
   for (const std::string& name : names_) {
-    v1::Model& model = models.emplace_back();
-    if (const auto at = descriptions_.find(name); at != descriptions_.end()) model = at->second;
-    model.set_name(name);
+    const auto at = descriptions_.find(name);
+    if (at == descriptions_.end()) continue;
+    v1::Model& model = models.emplace_back(at->second);
     model.clear_fingerprints();
     std::set<std::string> fingerprints;
     uint32_t num_workers = 0;

@@ -21,7 +21,9 @@ class ModelCatalog {
 
   // Sorted.
   std::vector<std::string> Names() const { return {names_.begin(), names_.end()}; }
-  // All models sorted by name, each with the fingerprints and the number of its serving workers.
+  // The described models sorted by name, each with the fingerprints and the number of its serving
+  // workers. A model whose description has not come is left out: half of one would tell clients
+  // that it can do nothing.
   std::vector<v1::Model> Models(const LoadSnapshot& snapshot) const;
 
  private:

@@ -66,8 +66,8 @@ class WorkerPool {
   // Null where the address is not known, or not any more.
   std::shared_ptr<WorkerChannel> Find(const std::string& address) const;
 
-  // The models that were ever reported, sorted by name, with the description that a worker gave
-  // and the fingerprints and number of the workers that take requests now.
+  // The models that were ever reported and described, sorted by name, with the description that a
+  // worker gave and the fingerprints and number of the workers that take requests now.
   std::vector<v1::Model> Models() const;
 
  private:

@@ -19,10 +19,17 @@ std::shared_ptr<const WorkerLoad> Load(const std::string& model, WorkerState sta
       WorkerLoad{.model = model, .fingerprint = fingerprint, .state = state});
 }
 
+v1::Model Named(const std::string& name) {
+  v1::Model model;
+  model.set_name(name);
+  return model;
+}
+
 TEST(ModelCatalogTest, AModelHasTheServingWorkersAndTheirFingerprints) {
   ModelCatalog catalog;
   catalog.AddName("b");
   catalog.AddName("a");
+  catalog.SetDescription(Named("a"));
   v1::Model description;
   description.set_name("b");
   description.set_architecture("X");
@@ -41,6 +48,16 @@ TEST(ModelCatalogTest, AModelHasTheServingWorkersAndTheirFingerprints) {
   EXPECT_EQ(models[1].architecture(), "X");
   EXPECT_EQ(models[1].num_workers(), 4);
   EXPECT_THAT(models[1].fingerprints(), ElementsAre("1", "2"));
+}
+
+TEST(ModelCatalogTest, AModelIsListedOnceItIsDescribed) {
+  ModelCatalog catalog;
+  catalog.AddName("a");
+  const LoadSnapshot serving = {.workers = {Load("a", WorkerState::kServing, "1")}};
+  EXPECT_THAT(catalog.Names(), ElementsAre("a"));
+  EXPECT_THAT(catalog.Models(serving), ElementsAre());
+  catalog.SetDescription(Named("a"));
+  EXPECT_EQ(catalog.Models(serving).size(), 1);
 }
 
 }  // namespace

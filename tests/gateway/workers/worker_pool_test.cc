@@ -183,7 +183,7 @@ TEST_F(WorkerPoolTest, WhereNobodyAnswersNobodyIsKnownToHaveDied) {
   const std::string first = view_.Get()->workers[0]->incarnation;
   const absl::Duration cut = clock_.Elapsed();
   // A call that begins after the kill would connect, and be refused before the mute one listens.
-  ASSERT_TRUE(WaitUntil([&] { return !pool_.Models().at(0).architecture().empty(); }));
+  ASSERT_TRUE(WaitUntil([&] { return !pool_.Models().empty(); }));
   worker_.Kill();
   // No timer goes off: it is not connected to again.
   while (view_.Get()->workers[0]->state != WorkerState::kLost) std::this_thread::yield();
@@ -197,6 +197,7 @@ TEST_F(WorkerPoolTest, WhereNobodyAnswersNobodyIsKnownToHaveDied) {
 TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterwards) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  ASSERT_TRUE(WaitUntil([&] { return !pool_.Models().empty(); }));
   pool_.SetAddresses({});
   EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kDraining);
   EXPECT_NE(pool_.Find(worker_.address()), nullptr);
