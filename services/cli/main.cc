@@ -13,6 +13,7 @@
 #include "services/cli/fleet/fleet.h"
 #include "services/cli/fleet/top.h"
 #include "services/cli/fleet/trace.h"
+#include "services/cli/simulate/simulate.h"
 #include "services/common/flags.h"
 #include "services/common/shutdown.h"
 
@@ -43,6 +44,10 @@ int main(int argc, char** argv) {
   common::Flags& bench =
       flags.Subcommand("bench", "Generates load and reports throughput and latencies.");
   AddBenchFlags(bench, &bench_flags);
+  cli::SimulateFlags simulate_flags;
+  common::Flags& simulate = flags.Subcommand(
+      "simulate", "Predicts throughput and latencies of a fleet, on a virtual clock.");
+  AddSimulateFlags(simulate, &simulate_flags);
   if (const std::optional<int> code = flags.Parse(argc, argv)) return *code;
 
   // Made before any other thread. SIGTERM and Ctrl-C cancel the work in progress; without any, or
@@ -68,6 +73,7 @@ int main(int argc, char** argv) {
   if (top.chosen()) code = RunTop(top_flags, interrupt, console);
   if (trace.chosen()) code = RunTrace(trace_flags, interrupt, console);
   if (bench.chosen()) code = RunBench(bench_flags, interrupt, console);
+  if (simulate.chosen()) code = RunSimulate(simulate_flags, interrupt, console);
   std::cout.flush();
   // The thread that waits for signals still runs, so destructors do not.
   _exit(code);

@@ -104,11 +104,20 @@ ALLOWED = {
                         "services/gateway/grpc services/gateway/openai services/gateway/openai/http "
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
                         "services/gateway/workers",
+    # The classes that decide in production, on a virtual clock.
+    "services/simulate": "services/base services/protocol proto services/gateway/admission services/gateway/relay "
+                         "services/gateway/requests services/gateway/routing services/gateway/workers "
+                         "services/worker/engine services/worker/engine/estimate services/worker/engine/requests "
+                         "services/worker/engine/schedule services/worker/engine/types services/worker/model "
+                         "services/worker/server/lifetime",
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/chat": "services/base services/common proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",
-    "services/cli": "services/common services/cli/client services/cli/bench services/cli/chat services/cli/fleet",
+    "services/cli/simulate": "services/base services/common services/gateway/routing services/simulate "
+                             "services/cli/bench services/cli/client",
+    "services/cli": "services/common services/cli/client services/cli/bench services/cli/chat services/cli/fleet "
+                    "services/cli/simulate",
 }
 # Folders that know neither gRPC nor protobuf.
 KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "services/worker/engine",
@@ -117,7 +126,7 @@ KNOWS_NO_GRPC = ("kernels", "services/worker/text", "services/worker/model", "se
 KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/constraint", "services/worker/server/session",
                        "services/worker/server/lifetime",
                        "services/gateway/requests", "services/gateway/routing", "services/gateway/admission",
-                       "services/gateway/relay", "services/gateway/openai")
+                       "services/gateway/relay", "services/gateway/openai", "services/simulate")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".rs", ".py")
 

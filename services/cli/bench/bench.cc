@@ -79,21 +79,6 @@ absl::StatusOr<v1::Model> GetModel(const BenchFlags& flags, v1::InferenceService
   return response.model();
 }
 
-absl::StatusOr<WorkloadOptions> MakeWorkloadOptions(const BenchFlags& flags) {
-  WorkloadOptions options;
-  ASSIGN_OR_RETURN(options.prompt, LengthDistribution::Parse(flags.prompt_tokens));
-  ASSIGN_OR_RETURN(options.output, LengthDistribution::Parse(flags.output_tokens));
-  if (!flags.trace.empty()) {
-    ASSIGN_OR_RETURN(options.trace, LoadTrace(flags.trace));
-  }
-  options.seed = flags.seed;
-  options.rate = flags.rate;
-  options.trace_speed = flags.trace_speed;
-  options.shared_prefix_tokens = flags.shared_prefix_tokens;
-  options.num_prefixes = flags.num_prefixes;
-  return options;
-}
-
 // The run that is measured.
 Run MakeRun(const BenchFlags& flags, const std::vector<TraceRow>& trace) {
   const bool arrivals = flags.trace_arrivals && !trace.empty() && trace[0].arrival.has_value();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/cli/bench/bench_flags.h"
 
-#include <limits>
-
 namespace continuo::cli {
 
 void AddBenchFlags(common::Flags& flags, BenchFlags* v) {
@@ -10,10 +8,6 @@ void AddBenchFlags(common::Flags& flags, BenchFlags* v) {
   flags.Text("model", &v->model, "Name of the model. It may be left out where one is served.");
   flags.Integer("concurrency", &v->concurrency, 1u, 100'000u,
                 "Number of requests in flight at any time, in a closed loop.");
-  flags.Number(
-      "rate", &v->rate, 0, 1e6,
-      "Requests per second of an open loop, at random times (Poisson), however many are in "
-      "flight. 0 is a closed loop.");
   flags.Integer("requests", &v->requests, uint64_t{1}, uint64_t{1} << 40,
                 "Number of requests. The default is as many as start within --duration, or as the "
                 "trace has, or 100.");
@@ -21,24 +15,9 @@ void AddBenchFlags(common::Flags& flags, BenchFlags* v) {
                  "Time after which no new requests start. Those in flight may end.");
   flags.Integer("warmup", &v->warmup, 0u, 1'000'000u,
                 "Number of requests before the measurement, which are not counted.");
-  flags.Text("prompt_tokens", &v->prompt_tokens,
-             "Lengths of prompts in tokens: N, uniform:MIN:MAX or exponential:MEAN.");
-  flags.Text("output_tokens", &v->output_tokens,
-             "Lengths of answers in tokens: N, uniform:MIN:MAX or exponential:MEAN.");
-  flags.Text(
-      "trace", &v->trace,
-      "File whose requests are sent instead: CSV or JSON lines with prompt and output tokens, "
-      "and optionally arrivals.");
+  AddWorkloadFlags(flags, v);
   flags.Switch("trace_arrivals", &v->trace_arrivals,
                "Send requests at the arrivals of the trace. --rate takes precedence.");
-  flags.Number("trace_speed", &v->trace_speed, 1e-6, 1e6,
-               "Factor by which the arrivals of the trace are sped up.");
-  flags.Integer("shared_prefix_tokens", &v->shared_prefix_tokens, 0u, 1u << 24,
-                "Number of tokens of a shared prefix, added in front of every prompt.");
-  flags.Integer("num_prefixes", &v->num_prefixes, 1u, 1u << 24,
-                "Number of different shared prefixes.");
-  flags.Integer("seed", &v->seed, uint64_t{0}, std::numeric_limits<uint64_t>::max(),
-                "Seed of prompts, lengths, arrivals and sampling.");
   flags.Number("temperature", &v->temperature, 0, 100,
                "Temperature of the sampling. 0 takes the most likely token.");
   flags.Switch("ignore_eos", &v->ignore_eos,

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/simulate/results_table.h"
+
+#include <cstdio>
+
+#include "services/cli/bench/bench_report.h"
+#include "services/cli/client/terminal.h"
+
+namespace continuo::cli {
+namespace {
+
+using simulate::LatencyHistogram;
+
+std::string TitledLine(const char* title, const std::string& value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%-22s", title);
+  return text + value + "\n";
+}
+
+std::string LatencyRow(const char* title, const LatencyHistogram& h) {
+  char text[160];
+  std::snprintf(text, sizeof(text), "%-22s%10s%10s%10s%10s%10s%10s\n", title,
+                FormatSeconds(h.mean()).c_str(), FormatSeconds(h.Percentile(0.5)).c_str(),
+                FormatSeconds(h.Percentile(0.9)).c_str(), FormatSeconds(h.Percentile(0.95)).c_str(),
+                FormatSeconds(h.Percentile(0.99)).c_str(), FormatSeconds(h.max()).c_str());
+  return text;
+}
+
+std::string Percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %%", 100 * share);
+  return text;
+}
+
+nlohmann::ordered_json LatencyJson(const LatencyHistogram& h) {
+  return {{"count", h.count()},
+          {"mean", h.mean()},
+          {"p50", h.Percentile(0.5)},
+          {"p90", h.Percentile(0.9)},
+          {"p95", h.Percentile(0.95)},
+          {"p99", h.Percentile(0.99)},
+          {"max", h.max()}};
+}
+
+}  // namespace
+
+std::string FormatResults(const simulate::Results& r) {
+  const double seconds = absl::ToDoubleSeconds(r.duration);
+  const auto count = [](uint64_t n) { return std::to_string(n); };
+  std::string requests = count(r.ok) + " ok";
+  if (r.rejected > 0) requests += ", " + count(r.rejected) + " rejected";
+  if (r.failed > 0) requests += ", " + count(r.failed) + " failed";
+  std::string text =
+      TitledLine("fleet", std::to_string(r.workers) + " workers, " + std::to_string(r.gateways) +
+                              (r.gateways == 1 ? " gateway" : " gateways")) +
+      TitledLine("requests", requests) + TitledLine("time", FormatSeconds(seconds) + " simulated");
+  text += TitledLine("throughput",
+                     FormatCount(PerSecond(r.output_tokens, seconds)) + " output tokens/s, " +
+                         FormatCount(PerSecond(r.prompt_tokens, seconds)) + " prompt tokens/s, " +
+                         FormatCount(PerSecond(r.ok, seconds)) + " requests/s");
+  text +=
+      TitledLine("tokens", count(r.prompt_tokens) + " prompt (" + count(r.cached_prompt_tokens) +
+                               " from the cache), " + count(r.output_tokens) + " output");
+  if (r.migrations > 0) text += TitledLine("migrations", count(r.migrations));
+  char batch[32];
+  std::snprintf(batch, sizeof(batch), "%.1f", r.running);
+  text += TitledLine("workers", Percent(r.busy) + " busy, the busiest " + Percent(r.busiest) +
+                                    ", KV cache " + Percent(r.kv_used) + " used, " + batch +
+                                    " sequences, " + count(r.preemptions) + " preemptions");
+  char titles[160];
+  std::snprintf(titles, sizeof(titles), "%-22s%10s%10s%10s%10s%10s%10s\n", "", "mean", "p50", "p90",
+                "p95", "p99", "max");
+  text += titles + LatencyRow("time to first token", r.time_to_first_token) +
+          LatencyRow("between tokens", r.inter_token) + LatencyRow("whole request", r.whole);
+  for (const auto& [error, times] : r.errors) {
+    text += TitledLine("error", count(times) + "× " + error);
+  }
+  return text;
+}
+
+nlohmann::ordered_json ResultsJson(const simulate::Results& r) {
+  const double seconds = absl::ToDoubleSeconds(r.duration);
+  nlohmann::ordered_json errors = nlohmann::ordered_json::object();
+  for (const auto& [error, times] : r.errors) errors[error] = times;
+  return {{"workers", r.workers},
+          {"gateways", r.gateways},
+          {"seconds", seconds},
+          {"requests",
+           {{"sent", r.sent},
+            {"ok", r.ok},
+            {"rejected", r.rejected},
+            {"failed", r.failed},
+            {"errors", errors}}},
+          {"tokens",
+           {{"prompt", r.prompt_tokens},
+            {"cached_prompt", r.cached_prompt_tokens},
+            {"output", r.output_tokens}}},
+          {"migrations", r.migrations},
+          {"preemptions", r.preemptions},
+          {"steps", r.steps},
+          {"throughput",
+           {{"output_tokens_per_second", PerSecond(r.output_tokens, seconds)},
+            {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, seconds)},
+            {"requests_per_second", PerSecond(r.ok, seconds)}}},
+          {"occupancy",
+           {{"busy", r.busy},
+            {"busiest", r.busiest},
+            {"kv_used", r.kv_used},
+            {"running_sequences", r.running}}},
+          {"latency_seconds",
+           {{"time_to_first_token", LatencyJson(r.time_to_first_token)},
+            {"inter_token", LatencyJson(r.inter_token)},
+            {"request", LatencyJson(r.whole)}}}};
+}
+
+}  // namespace continuo::cli

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/simulate/simulate.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/cli/client/connection.h"
+#include "services/cli/client/terminal.h"
+#include "services/cli/simulate/results_table.h"
+#include "services/cli/simulate/workload_load.h"
+#include "services/gateway/routing/policy.h"
+#include "services/simulate/answer.h"
+#include "services/simulate/simulation.h"
+
+namespace continuo::cli {
+namespace {
+
+absl::StatusOr<simulate::WorkerProfile> LoadProfile(const std::string& path) {
+  if (path.empty()) return simulate::ExampleProfile();
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad()) {
+    return absl::NotFoundError(absl::StrCat("cannot read the cost \"", path, "\""));
+  }
+  auto profile = simulate::ParseProfile(text);
+  if (profile.ok()) return profile;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", profile.status().message()));
+}
+
+// The progress bar of a simulation, on a terminal only; it is erased at the end.
+class SimulationProgress {
+ public:
+  SimulationProgress(const Console& console, uint64_t requests, absl::Duration duration)
+      : console_(console), requests_(requests), duration_(duration) {}
+  ~SimulationProgress() {
+    if (shown_) console_.err << "\r\x1b[K" << std::flush;
+  }
+  SimulationProgress(const SimulationProgress&) = delete;
+  SimulationProgress& operator=(const SimulationProgress&) = delete;
+
+  void Show(const simulate::Results& so_far) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!console_.err_terminal || now < next_) return;
+    next_ = now + std::chrono::milliseconds(100);
+    shown_ = true;
+    const uint64_t ended = so_far.ok + so_far.rejected + so_far.failed;
+    double done = requests_ > 0 ? static_cast<double>(ended) / static_cast<double>(requests_) : 0;
+    if (duration_ != absl::InfiniteDuration()) {
+      done = std::max(done, absl::FDivDuration(so_far.duration, duration_));
+    }
+    console_.err << "\r\x1b[K" << ProgressBar(done, 30) << "  " << so_far.workers << " workers, "
+                 << FormatSeconds(absl::ToDoubleSeconds(so_far.duration)) << " simulated, " << ended
+                 << " requests ended" << std::flush;
+  }
+
+ private:
+  const Console& console_;
+  const uint64_t requests_;
+  const absl::Duration duration_;
+  std::chrono::steady_clock::time_point next_ =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  bool shown_ = false;
+};
+
+// Everything that simulations of one command line share.
+struct Scenario {
+  simulate::SimulationOptions options;
+  WorkloadOptions workload;
+  uint64_t requests = 0;  // 0 is no limit
+  absl::Duration duration;
+};
+
+absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
+  Scenario scenario;
+  ASSIGN_OR_RETURN(scenario.workload, MakeWorkloadOptions(flags));
+  ASSIGN_OR_RETURN(scenario.options.profile, LoadProfile(flags.cost));
+  simulate::WorkerProfile& profile = scenario.options.profile;
+  const int64_t capacity = int64_t{profile.engine.num_blocks} * profile.engine.block_size;
+  profile.max_context_tokens =
+      static_cast<int>(std::min<int64_t>(profile.max_context_tokens, capacity));
+  scenario.workload.vocabulary_size = simulate::kVocabularySize;
+  scenario.workload.max_context_tokens = static_cast<uint32_t>(profile.max_context_tokens);
+  const std::vector<TraceRow>& trace = scenario.workload.trace;
+  const bool is_open = flags.rate > 0 || (!trace.empty() && trace[0].arrival.has_value());
+  const bool timed = flags.duration != absl::InfiniteDuration();
+  scenario.requests = flags.requests.value_or(timed ? 0 : trace.empty() ? 1000 : trace.size());
+  scenario.duration = flags.duration;
+  simulate::SimulationOptions& options = scenario.options;
+  options.workers = static_cast<int>(flags.workers);
+  options.gateways = static_cast<int>(flags.gateways);
+  options.gateway.policy = gateway::FindPolicy(flags.routing_policy);
+  options.gateway.admission.max_open_requests = flags.max_open_requests;
+  options.gateway.admission.max_queued_tokens = flags.max_queued_tokens;
+  options.network_delay = flags.network_delay;
+  options.concurrency = is_open ? 0 : static_cast<int>(flags.concurrency);
+  options.max_tokens = static_cast<int>(flags.max_tokens);
+  options.timeout = flags.timeout;
+  options.seed = flags.seed;
+  if (!is_open && timed && !flags.requests.has_value()) {
+    return absl::InvalidArgumentError(
+        "--duration ends an open loop: it needs --rate, a --trace with arrivals, or --requests");
+  }
+  return scenario;
+}
+
+absl::StatusOr<simulate::Results> Simulate(const Scenario& scenario, Interrupt& interrupt,
+                                           const Console& console) {
+  WorkloadLoad load(scenario.workload, scenario.requests, scenario.duration);
+  simulate::Simulation simulation(scenario.options, &load);
+  std::atomic<bool> interrupted = false;
+  const Interrupt::Scope scope(&interrupt, [&] { interrupted = true; });
+  SimulationProgress progress(console, scenario.requests, scenario.duration);
+  return simulation.Run([&](const simulate::Results& so_far) {
+    progress.Show(so_far);
+    return !interrupted;
+  });
+}
+
+absl::Status PrintResults(const SimulateFlags& flags, const Scenario& scenario,
+                          const simulate::Results& results, const Console& console) {
+  if (!flags.json.empty()) {
+    nlohmann::ordered_json json = ResultsJson(results);
+    json["cost"] = scenario.options.profile.name;
+    if (flags.json == "-") {
+      console.out << json.dump(2) << std::endl;
+      return absl::OkStatus();
+    }
+    std::ofstream file(flags.json);
+    file << json.dump(2) << std::endl;
+    if (!file.good()) {
+      return absl::UnavailableError(absl::StrCat("cannot write \"", flags.json, "\""));
+    }
+  }
+  console.out << FormatResults(results) << std::flush;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunScenario(const SimulateFlags& flags, Interrupt& interrupt,
+                                const Console& console) {
+  ASSIGN_OR_RETURN(const Scenario scenario, MakeScenario(flags));
+  ASSIGN_OR_RETURN(const simulate::Results results, Simulate(scenario, interrupt, console));
+  RETURN_IF_ERROR(PrintResults(flags, scenario, results, console));
+  return results.failed == 0 && results.ok > 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int RunSimulate(const SimulateFlags& flags, Interrupt& interrupt, const Console& console) {
+  const absl::StatusOr<int> code = RunScenario(flags, interrupt, console);
+  if (code.ok()) return *code;
+  if (absl::IsCancelled(code.status())) return 130;
+  console.err << "continuo simulate: " << DescribeError(code.status()) << std::endl;
+  return absl::IsInvalidArgument(code.status()) ? 2 : 1;
+}
+
+}  // namespace continuo::cli

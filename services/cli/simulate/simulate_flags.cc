@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/simulate/simulate_flags.h"
+
+#include <vector>
+
+#include "services/gateway/routing/policy.h"
+
+namespace continuo::cli {
+
+void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
+  flags.Integer("workers", &v->workers, 1u, 100'000u, "Number of workers.");
+  flags.Integer("gateways", &v->gateways, 1u, 10'000u,
+                "Number of gateways. Each request comes to one of them at random.");
+  flags.Text(
+      "cost", &v->cost,
+      "File that describes a worker: the cost of its steps and the size of its KV cache. The "
+      "default is an example of a model of 8 billion parameters on one H100.");
+  std::vector<std::string> policies;
+  for (const gateway::NamedPolicy& policy : gateway::kPolicies) policies.emplace_back(policy.name);
+  flags.Choice("routing_policy", &v->routing_policy, policies,
+               "How the gateways pick a worker, as their flag of this name.");
+  AddWorkloadFlags(flags, v);
+  flags.Integer("concurrency", &v->concurrency, 1u, 1'000'000u,
+                "Number of requests in flight at any time, in a closed loop.");
+  flags.Integer("requests", &v->requests, uint64_t{1}, uint64_t{1} << 40,
+                "Number of requests. The default is as many as start within --duration, or as the "
+                "trace has, or 1000.");
+  flags.Duration("duration", &v->duration, absl::Milliseconds(1), absl::InfiniteDuration(),
+                 "Simulated time after which no new requests start. Those in flight may end.");
+  flags.Integer(
+      "max_tokens", &v->max_tokens, 0u, 1u << 24,
+      "The max_tokens that clients ask for. 0 is the length of the answer, as in a bench; "
+      "more makes answers end by themselves.");
+  flags.Duration("timeout", &v->timeout, absl::Milliseconds(1), absl::InfiniteDuration(),
+                 "Deadline of each request.");
+  flags.Duration("network_delay", &v->network_delay, absl::ZeroDuration(), absl::Seconds(10),
+                 "Time of a message between client and gateway, and between gateway and worker.");
+  flags.Integer("max_open_requests", &v->max_open_requests, int64_t{1}, int64_t{1} << 40,
+                "Limit of each gateway, as its flag of this name.");
+  flags.Integer("max_queued_tokens", &v->max_queued_tokens, int64_t{1}, int64_t{1} << 50,
+                "Limit of each gateway, as its flag of this name.");
+  flags.Text(
+      "json", &v->json,
+      "File for the report in JSON. - prints it to the standard output instead of the table.");
+  flags.Footer(
+      "Scheduler, KV blocks, admission, routing and relays are those of the programs, on a virtual "
+      "clock. Equal flags give equal results. Exit code: 0, 1 where a request failed or none "
+      "succeeded, 2 for bad usage, 130 when interrupted.");
+}
+
+}  // namespace continuo::cli

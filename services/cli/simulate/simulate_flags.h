@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "services/cli/bench/workload_flags.h"
+#include "services/common/flags.h"
+
+namespace continuo::cli {
+
+// The flags of `continuo simulate`, with their defaults.
+struct SimulateFlags : WorkloadFlags {
+  uint32_t workers = 1, gateways = 1;
+  std::string cost;  // A path; empty takes an example.
+  std::string routing_policy = "least_loaded";
+  uint32_t concurrency = 16;
+  std::optional<uint64_t> requests;
+  absl::Duration duration = absl::InfiniteDuration();
+  uint32_t max_tokens = 0;
+  absl::Duration timeout = absl::InfiniteDuration();
+  absl::Duration network_delay = absl::Microseconds(200);
+  int64_t max_open_requests = 20000;
+  int64_t max_queued_tokens = 1 << 22;
+  std::string json;  // A path; "-" prints the JSON instead of the table.
+};
+
+void AddSimulateFlags(common::Flags& flags, SimulateFlags* values);
+
+}  // namespace continuo::cli

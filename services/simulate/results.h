@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "services/simulate/latency_histogram.h"
+
+namespace continuo::simulate {
+
+// The measurements of one simulation. Shares are of all workers and of `duration`.
+struct Results {
+  int workers = 0, gateways = 0;
+  absl::Duration duration;  // from the first request to the last answer
+  uint64_t sent = 0, ok = 0;
+  uint64_t rejected = 0;                   // ended with RESOURCE_EXHAUSTED
+  uint64_t failed = 0;                     // ended with any other error
+  std::map<std::string, uint64_t> errors;  // by code and message
+  uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0;
+  LatencyHistogram time_to_first_token, inter_token, whole;
+
+  uint64_t migrations = 0, preemptions = 0, steps = 0;
+  double busy = 0;      // share of the time in steps
+  double kv_used = 0;   // share of the KV blocks that sequences hold
+  double running = 0;   // sequences in a worker's batch, on average
+  double busiest = 0;   // the most busy worker's share of the time
+  uint64_t events = 0;  // that the simulation has handled
+  uint64_t digest = 0;  // of all answers and their times: equal for equal runs
+};
+
+}  // namespace continuo::simulate

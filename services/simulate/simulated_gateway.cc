@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/simulate/simulated_gateway.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/gateway/relay/message_memory.h"
+#include "services/gateway/requests/prompt_tokens.h"
+#include "services/gateway/routing/route_hash.h"
+#include "services/protocol/error.h"
+#include "services/simulate/worker_stream.h"
+
+namespace continuo::simulate {
+namespace {
+
+// As in WorkerPool.
+constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
+// Load reports are published together if they come closer than this.
+constexpr absl::Duration kPublishInterval = absl::Milliseconds(20);
+
+}  // namespace
+
+SimulatedGateway::SimulatedGateway(int number, const GatewayOptions& options, EventLoop* loop,
+                                   const Network* network,
+                                   const std::vector<std::unique_ptr<SimulatedWorker>>* workers,
+                                   uint64_t seed)
+    : number_(number),
+      options_(options),
+      loop_(*loop),
+      network_(*network),
+      workers_(*workers),
+      clock_(loop),
+      random_(seed),
+      router_random_(random_()),
+      router_(options.policy, &view_, &clock_, router_random_),
+      admission_(options.admission, &clock_),
+      budget_(&clock_),
+      alive_(std::make_shared<SimulatedGateway*>(this)) {
+  for (const auto& worker : workers_) {
+    by_address_.emplace(worker->address(), records_.size());
+    records_.emplace_back(worker->address(), options.verdict, clock_.Elapsed());
+    records_.back().OnConnecting(clock_.Elapsed());
+  }
+  loop_.After(kCheckInterval, [alive = alive_] {
+    if (*alive != nullptr) (*alive)->CheckWorkers();
+  });
+}
+
+SimulatedGateway::~SimulatedGateway() { *alive_ = nullptr; }
+
+absl::StatusOr<std::shared_ptr<gateway::StreamRelay>> SimulatedGateway::Open(
+    v1::GenerateRequest request, const std::string& tenant, const std::string& session,
+    absl::Time deadline, gateway::RelayClient* client) {
+  gateway::RelayRequest result;
+  const v1::GenerateResponse& received = request.continuation().received();
+  result.context.tenant = tenant;
+  result.context.request_id = received.has_accepted() ? received.accepted().request_id()
+                                                      : absl::StrCat("req-", absl::Hex(random_()));
+  result.context.deadline = deadline;
+  result.prompt_tokens = gateway::EstimatePromptTokens(request);
+  result.prefix_hash = gateway::PrefixHash(request, tenant);
+  result.session_hash = gateway::SessionHash(session, tenant);
+  gateway::AdmissionRequest asked = {
+      .bytes = gateway::MemoryOf(request),
+      .tokens = result.prompt_tokens,
+      .tenant = tenant,
+      .model = request.model(),
+      .priority = request.priority(),
+      .max_tokens = request.stopping().max_tokens(),
+      .time_left = deadline - clock_.Now(),
+      .is_continuation = received.has_accepted() || received.deltas_size() > 0};
+  absl::StatusOr<gateway::Admission::Ticket> ticket = admission_.Admit(asked);
+  if (protocol::ReasonOf(ticket.status()) == protocol::kReasonOverloaded &&
+      asked.time_left < absl::InfiniteDuration() &&
+      router_.HasFree({.model = request.model(), .prompt_tokens = result.prompt_tokens})) {
+    asked.has_free_worker = true;
+    ticket = admission_.Admit(asked);
+  }
+  ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
+  result.request = std::move(request);
+  result.seed = random_();
+  result.context.call_id = absl::StrCat(absl::Hex(random_()));
+  const gateway::RelayEnvironment environment = {.router = &router_,
+                                                 .transport = this,
+                                                 .timer = &loop_,
+                                                 .clock = &clock_,
+                                                 .observer = this,
+                                                 .budget = &budget_,
+                                                 .options = options_.relay};
+  return std::make_shared<gateway::StreamRelay>(environment, std::move(result), client);
+}
+
+std::shared_ptr<gateway::WorkerCall> SimulatedGateway::Start(
+    std::shared_ptr<gateway::StreamRelay> relay, int attempt, const gateway::Lease& lease,
+    const v1::GenerateRequest& request, const gateway::CallContext& context, bool is_migration) {
+  SimulatedWorker* const worker = workers_[by_address_.at(lease.address())].get();
+  // The stream tells the worker of its end, and the worker does not look at it afterwards.
+  auto stream = std::make_shared<WorkerStream>(std::move(relay), attempt, number_);
+  stream->SetOnAbandoned([loop = &loop_, delay = network_.delay(), worker,
+                          weak = std::weak_ptr<WorkerStream>(stream)] {
+    loop->After(delay, [worker, stream = weak.lock()] {
+      if (stream != nullptr) worker->Cancel(stream.get());
+    });
+  });
+  loop_.After(network_.delay(), [worker, stream, request, context, is_migration] {
+    worker->Receive(stream, request, context, is_migration);
+  });
+  return stream;
+}
+
+void SimulatedGateway::OnMigration(std::string_view, std::string_view reason) {
+  const auto at = totals_.migrations.try_emplace(std::string(reason)).first;
+  at->second += 1;
+}
+
+void SimulatedGateway::OnStall(std::string_view, absl::Duration stall) {
+  totals_.stalls += 1;
+  totals_.stall += stall;
+}
+
+void SimulatedGateway::OnReport(int number, const v1::WatchLoadResponse& report) {
+  gateway::WorkerRecord& record = records_[static_cast<size_t>(number)];
+  const gateway::ReportNews news = record.OnReport(report, clock_.Elapsed(), &slow_);
+  if (!news.changed) return PublishSoon();
+  Publish();
+  if (news.replaced) {
+    router_.WorkerLost(workers_[static_cast<size_t>(number)]->address(), report.incarnation());
+  }
+  router_.ViewChanged();
+}
+
+void SimulatedGateway::PublishSoon() {
+  if (std::exchange(publish_due_, true)) return;
+  loop_.After(kPublishInterval, [alive = alive_] {
+    if (*alive != nullptr && (*alive)->publish_due_) (*alive)->Publish();
+  });
+}
+
+void SimulatedGateway::Publish() {
+  publish_due_ = false;
+  gateway::LoadSnapshot snapshot;
+  snapshot.workers.reserve(records_.size());
+  for (const gateway::WorkerRecord& record : records_) {
+    for (const auto& [name, model] : record.models()) snapshot.workers.push_back(model.load);
+  }
+  if (!snapshot.workers.empty()) snapshot.known_models = {snapshot.workers.front()->model};
+  snapshot.discovery_complete = std::ranges::all_of(
+      records_, [&](const auto& r) { return r.IsDiscovered(clock_.Elapsed(), absl::Seconds(30)); });
+  view_.Set(std::move(snapshot));
+}
+
+void SimulatedGateway::CheckWorkers() {
+  bool changed = false;
+  std::vector<int> lost;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    if (records_[i].Check(clock_.Elapsed(), absl::ZeroDuration(), &changed).has_value()) {
+      lost.push_back(static_cast<int>(i));
+    }
+  }
+  if (changed) Publish();
+  for (const int number : lost) {
+    router_.WorkerLost(workers_[static_cast<size_t>(number)]->address(), "");
+  }
+  if (changed) router_.ViewChanged();
+  loop_.After(kCheckInterval, [alive = alive_] {
+    if (*alive != nullptr) (*alive)->CheckWorkers();
+  });
+}
+
+}  // namespace continuo::simulate

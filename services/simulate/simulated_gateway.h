@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
+#include "continuo/v1/worker.pb.h"
+#include "services/gateway/admission/admission.h"
+#include "services/gateway/relay/relay_client.h"
+#include "services/gateway/relay/relay_observer.h"
+#include "services/gateway/relay/retry_budget.h"
+#include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/routing/load_view.h"
+#include "services/gateway/routing/policy.h"
+#include "services/gateway/routing/router.h"
+#include "services/gateway/routing/slow_workers.h"
+#include "services/gateway/workers/worker_record.h"
+#include "services/simulate/event_loop.h"
+#include "services/simulate/network.h"
+#include "services/simulate/simulated_worker.h"
+
+namespace continuo::simulate {
+
+struct GatewayOptions {
+  gateway::Policy policy = &gateway::LeastLoadedOfTwo;
+  gateway::AdmissionLimits admission;
+  gateway::RelayOptions relay;
+  gateway::WorkerVerdictOptions verdict;
+};
+
+// The counts of one gateway so far.
+struct GatewayTotals {
+  std::map<std::string, uint64_t, std::less<>> migrations;  // by reason
+  uint64_t stalls = 0;
+  absl::Duration stall;
+};
+
+// A gateway whose admission, router, policy, relays, retry budget and verdicts on workers are the
+// real ones; calls and reports come over the simulated network. It does what InferenceService and
+// WorkerPool do around them. Not thread-safe.
+class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayObserver {
+ public:
+  // Everything passed outlives the gateway. It watches `workers`, by number.
+  SimulatedGateway(int number, const GatewayOptions& options, EventLoop* loop,
+                   const Network* network,
+                   const std::vector<std::unique_ptr<SimulatedWorker>>* workers, uint64_t seed);
+  ~SimulatedGateway() override;
+  SimulatedGateway(const SimulatedGateway&) = delete;
+  SimulatedGateway& operator=(const SimulatedGateway&) = delete;
+
+  // Checks and admits a request, as InferenceService::Open does. On success the caller calls Start
+  // of the relay and keeps it until the client's Finish.
+  absl::StatusOr<std::shared_ptr<gateway::StreamRelay>> Open(v1::GenerateRequest request,
+                                                             const std::string& tenant,
+                                                             const std::string& session,
+                                                             absl::Time deadline,
+                                                             gateway::RelayClient* client);
+
+  // A load report of worker `number` has arrived.
+  void OnReport(int number, const v1::WatchLoadResponse& report);
+
+  // Of WorkerTransport.
+  std::shared_ptr<gateway::WorkerCall> Start(std::shared_ptr<gateway::StreamRelay> relay,
+                                             int attempt, const gateway::Lease& lease,
+                                             const v1::GenerateRequest& request,
+                                             const gateway::CallContext& context,
+                                             bool is_migration) override;
+  // Of RelayObserver.
+  void OnFirstToken(std::string_view, absl::Duration) override {}
+  void OnTokens(std::string_view, absl::Duration, int) override {}
+  void OnMigration(std::string_view model, std::string_view reason) override;
+  void OnStall(std::string_view model, absl::Duration stall) override;
+
+  int number() const { return number_; }
+  const gateway::Admission& admission() const { return admission_; }
+  gateway::Router& router() { return router_; }
+  const GatewayTotals& totals() const { return totals_; }
+
+ private:
+  void CheckWorkers();
+  void PublishSoon();
+  void Publish();
+
+  const int number_;
+  const GatewayOptions options_;
+  EventLoop& loop_;
+  const Network& network_;
+  const std::vector<std::unique_ptr<SimulatedWorker>>& workers_;
+  MachineClock clock_;
+  std::mt19937_64 random_;  // of ids and seeds
+  std::mt19937_64 router_random_;
+  gateway::LoadView view_;
+  gateway::Router router_;
+  gateway::Admission admission_;
+  gateway::RetryBudget budget_;
+  gateway::SlowWorkers slow_;
+  std::vector<gateway::WorkerRecord> records_;  // by number of the worker
+  absl::flat_hash_map<std::string, size_t> by_address_;
+  bool publish_due_ = false;
+  GatewayTotals totals_;
+  // Timers of a gateway that is gone find this empty.
+  std::shared_ptr<SimulatedGateway*> alive_;
+};
+
+}  // namespace continuo::simulate

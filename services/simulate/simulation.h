@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/simulate/event_loop.h"
+#include "services/simulate/load.h"
+#include "services/simulate/network.h"
+#include "services/simulate/results.h"
+#include "services/simulate/simulated_client.h"
+#include "services/simulate/simulated_gateway.h"
+#include "services/simulate/simulated_worker.h"
+#include "services/simulate/worker_profile.h"
+
+namespace continuo::simulate {
+
+struct SimulationOptions {
+  int workers = 1, gateways = 1;
+  WorkerProfile profile;
+  GatewayOptions gateway;
+  // Of a message from a client to a gateway, and from there to a worker.
+  absl::Duration network_delay = absl::Microseconds(200);
+  // Requests that are open at a time, in a closed loop; 0 sends them at their arrivals.
+  int concurrency = 0;
+  // The max_tokens that clients ask for. 0: the length of the answer, which then does not end by
+  // itself.
+  int max_tokens = 0;
+  absl::Duration timeout = absl::InfiniteDuration();  // deadline of each request
+  uint64_t seed = 0;
+};
+
+// A fleet on a virtual clock: the classes that decide in production, over simulated devices and a
+// simulated network. Runs once. The results are a function of the options and the load. Not
+// thread-safe.
+class Simulation {
+ public:
+  // `load` outlives the simulation.
+  Simulation(const SimulationOptions& options, Load* load);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  // Runs until all requests have ended. `go_on` is asked now and then, with what there is so far;
+  // false ends the simulation with CANCELLED. DATA_LOSS if an answer is not the expected one.
+  absl::StatusOr<Results> Run(absl::FunctionRef<bool(const Results&)> go_on);
+
+ private:
+  void Arrive(const PlannedRequest& planned);
+  void Open(const PlannedRequest& planned);
+  // Takes the next request of the load and sends it at its time.
+  void AwaitNext();
+  void OnEnd(SimulatedClient* client);
+  void AddTotals();
+
+  const SimulationOptions options_;
+  Load& load_;
+  EventLoop loop_;
+  Network network_;
+  std::mt19937_64 random_;
+  Results results_;
+  absl::Duration begin_, last_end_;
+  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
+  std::vector<std::unique_ptr<SimulatedGateway>> gateways_;
+  absl::flat_hash_map<SimulatedClient*, std::unique_ptr<SimulatedClient>> clients_;
+  std::vector<std::unique_ptr<SimulatedClient>> ended_;  // kept until the event is over
+  bool load_is_over_ = false;
+  uint64_t num_open_ = 0;  // requests that were sent and have not ended
+  absl::Status mistake_;
+};
+
+}  // namespace continuo::simulate

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/worker/engine/estimate/step_cost.h"
+#include "services/worker/engine/types/options.h"
+#include "services/worker/model/step_plan.h"
+
+namespace continuo::simulate {
+
+// The duration of a step as a function of its work, as engine::StepCost fits it. All in seconds.
+struct StepTime {
+  double fixed = 0;
+  double per_token = 0;
+  double per_attended_token = 0;
+  double per_sample = 0;
+
+  absl::Duration Of(const engine::StepLoad& load) const;
+};
+
+// The work of a plan, as the scheduler counts it.
+engine::StepLoad LoadOf(const model::StepPlan& plan);
+
+// One kind of worker: how fast it is and what fits into it. A value.
+struct WorkerProfile {
+  std::string name;  // for people
+  StepTime step;
+  // The limits of the engine; its vocabulary, hash key and drafter are not used.
+  engine::EngineOptions engine;
+  // The device computes while the host plans the next step.
+  bool is_asynchronous = false;
+  int max_context_tokens = 131072;  // longer requests are cut to it
+};
+
+// A worker with one H100 and a model of 8 billion parameters in bf16: a round example for those who
+// have no file, not a measurement.
+WorkerProfile ExampleProfile();
+
+// Reads a file of --cost. INVALID_ARGUMENT names the member and its range.
+absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json);
+
+}  // namespace continuo::simulate

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/cli/simulate/simulate.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tests/testing/temp_folder.h"
+
+namespace continuo::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SimulateTest : public ::testing::Test {
+ protected:
+  SimulateTest() {
+    flags_.requests = 50;
+    flags_.prompt_tokens = "uniform:1:90";
+    flags_.output_tokens = "20";
+    flags_.json = "-";
+  }
+  int Run() {
+    out_.str("");
+    err_.str("");
+    return RunSimulate(flags_, interrupt_, Console{in_, out_, err_});
+  }
+  nlohmann::json report() { return nlohmann::json::parse(out_.str()); }
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = folder_.path() / name;
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  testing::TempFolder folder_;
+  SimulateFlags flags_;
+  Interrupt interrupt_;
+  std::istringstream in_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(SimulateTest, AClosedLoopCountsEveryToken) {
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["requests"]["ok"], 50);
+  EXPECT_EQ(report()["tokens"]["output"], 50 * 20);
+  EXPECT_EQ(report()["latency_seconds"]["inter_token"]["count"], 50 * 19);
+  EXPECT_GT(report()["throughput"]["output_tokens_per_second"], 0);
+}
+
+TEST_F(SimulateTest, EqualFlagsGiveEqualReports) {
+  flags_.rate = 30;
+  flags_.workers = 2;
+  flags_.gateways = 2;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  const std::string first = out_.str();
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(out_.str(), first);
+  flags_.seed = 1;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_NE(out_.str(), first);
+}
+
+TEST_F(SimulateTest, TheTableHasFleetAndLatencies) {
+  flags_.json = "";
+  flags_.workers = 3;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("3 workers, 1 gateway\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("50 ok\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("time to first token"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("error")));
+}
+
+TEST_F(SimulateTest, ATraceIsReplayedAtItsArrivals) {
+  flags_.requests.reset();
+  flags_.trace =
+      Write("trace.csv", "arrival_s,input_tokens,output_tokens\n0,10,3\n100,20,4\n200,30,5\n");
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["requests"]["ok"], 3);
+  EXPECT_EQ(report()["tokens"]["output"], 12);
+  EXPECT_GT(report()["seconds"], 200);
+  flags_.trace_speed = 10;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_LT(report()["seconds"], 21);
+  flags_.duration = absl::Seconds(15);
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["requests"]["ok"], 2);
+}
+
+TEST_F(SimulateTest, BlocksOfEqualNamesComeFromTheCache) {
+  flags_.requests.reset();
+  flags_.trace =
+      Write("trace.jsonl",
+            R"({"timestamp": 0, "input_length": 1100, "output_length": 2, "hash_ids": [1, 2, 3]}
+{"timestamp": 9000, "input_length": 1100, "output_length": 2, "hash_ids": [1, 2, 4]}
+)");
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["tokens"]["cached_prompt"], 1024);
+}
+
+TEST_F(SimulateTest, TheCostOfAFileCounts) {
+  flags_.concurrency = 1;
+  flags_.prompt_tokens = "4";
+  flags_.network_delay = absl::ZeroDuration();
+  flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.05}, "kv_blocks": 64})");
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_NEAR(report()["latency_seconds"]["inter_token"]["p50"], 0.05, 0.0005);
+  EXPECT_NEAR(report()["seconds"], 50 * 20 * 0.05, 1e-6);
+}
+
+TEST_F(SimulateTest, RequestsAreCutToWhatTheCacheHolds) {
+  flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.01}, "kv_blocks": 4})");
+  flags_.prompt_tokens = "500";
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["tokens"]["prompt"], 50 * 44);
+}
+
+TEST_F(SimulateTest, ErrorsNameTheFileAndTheMember) {
+  flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": -1}, "kv_blocks": 64})");
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("cost.json: \"step_seconds.fixed\" must be"));
+  flags_.cost = folder_.path() / "missing.json";
+  EXPECT_EQ(Run(), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("cannot read the cost"));
+  flags_.cost = "";
+  flags_.prompt_tokens = "many";
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("lengths such as"));
+}
+
+TEST_F(SimulateTest, ADurationNeedsArrivals) {
+  flags_.requests.reset();
+  flags_.duration = absl::Seconds(10);
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--duration ends an open loop"));
+  flags_.rate = 5;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_GT(report()["requests"]["ok"], 20);
+}
+
+TEST_F(SimulateTest, AFleetThatFailsGivesAnExitCode) {
+  flags_.timeout = absl::Milliseconds(1);
+  EXPECT_EQ(Run(), 1);
+  EXPECT_GT(report()["requests"]["failed"], 0);
+}
+
+TEST_F(SimulateTest, AnInterruptEndsIt) {
+  flags_.requests = uint64_t{1} << 40;
+  flags_.rate = 10;
+  std::thread signal([&] {
+    while (!interrupt_.Signal()) std::this_thread::yield();
+  });
+  EXPECT_EQ(Run(), 130);
+  signal.join();
+  EXPECT_EQ(out_.str(), "");
+}
+
+}  // namespace
+}  // namespace continuo::cli

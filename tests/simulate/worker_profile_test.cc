@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/simulate/worker_profile.h"
+
+#include <gmock/gmock.h>
+
+namespace continuo::simulate {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(WorkerProfileTest, AFileSetsWhatItNames) {
+  const auto profile = ParseProfile(R"({
+    "name": "two cores",
+    "step_seconds": {"fixed": 0.002, "per_token": 0.001, "per_attended_token": 1e-7,
+                     "per_sample": 0.0005},
+    "kv_blocks": 256, "block_size": 8, "max_batch_tokens": 512, "max_prefill_chunk": 128,
+    "max_running": 16, "max_queued_tokens": 4096, "target_step_seconds": 0.1,
+    "max_context_tokens": 1024, "asynchronous": true})");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(profile->name, "two cores");
+  EXPECT_EQ(profile->engine.num_blocks, 256);
+  EXPECT_EQ(profile->engine.block_size, 8);
+  EXPECT_EQ(profile->engine.max_batch_tokens, 512);
+  EXPECT_EQ(profile->engine.max_prefill_chunk, 128);
+  EXPECT_EQ(profile->engine.max_running, 16);
+  EXPECT_EQ(profile->engine.max_queued_tokens, 4096);
+  EXPECT_EQ(profile->engine.target_step, absl::Milliseconds(100));
+  EXPECT_EQ(profile->max_context_tokens, 1024);
+  EXPECT_TRUE(profile->is_asynchronous);
+  // 10 tokens, each of which attends to 100 others and to those before it, and one sample.
+  const engine::StepLoad load = engine::StepLoad().WithTokens(100, 10, 1);
+  EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of(load)), 0.002 + 0.01 + 1055e-7 + 0.0005, 1e-9);
+}
+
+TEST(WorkerProfileTest, WhatIsLeftOutIsTheWorkersDefault) {
+  const auto profile = ParseProfile(R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9})");
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  const engine::EngineOptions defaults;
+  EXPECT_EQ(profile->engine.max_batch_tokens, defaults.max_batch_tokens);
+  EXPECT_EQ(profile->engine.max_running, defaults.max_running);
+  EXPECT_EQ(profile->engine.target_step, defaults.target_step);
+  EXPECT_FALSE(profile->is_asynchronous);
+}
+
+TEST(WorkerProfileTest, ErrorsNameTheMember) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"", "no JSON object"},
+      {"[]", "no JSON object"},
+      {R"({"kv_blocks": 9})", "\"step_seconds\" must be an object"},
+      {R"({"step_seconds": 1, "kv_blocks": 9})", "\"step_seconds\" must be an object"},
+      {R"({"step_seconds": {"fixed": -1}, "kv_blocks": 9})", "\"step_seconds.fixed\" must be"},
+      {R"({"step_seconds": {"fixed": "1"}, "kv_blocks": 9})", "\"step_seconds.fixed\" must be"},
+      {R"({"step_seconds": {"fixes": 1}, "kv_blocks": 9})", "\"step_seconds.fixes\" is no known"},
+      {R"({"step_seconds": {"per_sample": 1}, "kv_blocks": 9})", "must not both be 0"},
+      {R"({"step_seconds": {"fixed": 1}})", "\"kv_blocks\" must be"},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 0})", "\"kv_blocks\" must be"},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 1e9})", "\"kv_blocks\" must be"},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 99999999999999999999})", "\"kv_blocks\""},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9, "block_size": 1.5})", "\"block_size\""},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9, "asynchronous": 1})", "\"asynchronous\""},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9, "name": 1})", "\"name\" must be a string"},
+      {R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9, "speed": 1})", "\"speed\" is no known"},
+  };
+  for (const auto& [json, error] : kCases) {
+    const auto profile = ParseProfile(json);
+    ASSERT_FALSE(profile.ok()) << json;
+    EXPECT_TRUE(absl::IsInvalidArgument(profile.status())) << json;
+    EXPECT_THAT(std::string(profile.status().message()), HasSubstr(error)) << json;
+  }
+}
+
+TEST(WorkerProfileTest, TheWorkOfAPlanIsWhatTheSchedulerCounts) {
+  model::StepPlan plan;
+  // A decode behind 20 tokens, and 4 tokens of a prompt behind 8.
+  plan.query_begin = {0, 1, 5};
+  plan.kv_len = {21, 12};
+  plan.sequence_ids = {1, 2};
+  plan.sample_rows = {0};
+  const engine::StepLoad load = LoadOf(plan);
+  EXPECT_EQ(load.tokens, 5);
+  EXPECT_EQ(load.attention, 21 + (9 + 10 + 11 + 12));
+  EXPECT_EQ(load.samples, 1);
+}
+
+}  // namespace
+}  // namespace continuo::simulate
