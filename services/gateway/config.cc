@@ -25,6 +25,10 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
              "dns://SERVER:PORT/NAME:PORT. Several pools are given with their weights: "
              "TARGET@95;TARGET@5.");
   flags.Require("workers");
+  flags.TextList(
+      "models", &c.models,
+      "Names of the models that the pools serve, separated by commas. They are listed and "
+      "take requests, which wait for a worker, also while their pools have none.");
   std::vector<std::string> policies;
   for (const NamedPolicy& policy : kPolicies) policies.emplace_back(policy.name);
   flags.Choice("routing_policy", &c.routing_policy, policies,
@@ -83,6 +87,10 @@ void AddDurationFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), absl::Hours(24 * 7),
                  "Time that open streams may go on after --drain_delay.");
 }
+  flags.Duration("cold_start_wait", &c.relay.retry.cold_start_wait, absl::ZeroDuration(),
+                 absl::Hours(24),
+                 "Time that a new request waits while a model of --models has no worker, which may "
+                 "have to be started, if that is longer than --no_worker_wait.");
 
 void AddSecurityFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("tls_cert_file", &c.tls.cert_file,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "services/common/telemetry/span_exporter.h"
@@ -20,6 +21,7 @@ namespace continuo::gateway {
 struct GatewayConfig {
   std::string workers;                          // The argument of ParsePools.
   std::string routing_policy = "least_loaded";  // One of kPolicies.
+  std::vector<std::string> models;              // Declared names.
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // The OpenAI API; "" and "off" turn it off.

@@ -13,12 +13,15 @@
 #include "services/common/log.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 
 namespace continuo::gateway {
 namespace {
 
 // How long Shutdown waits for clients to read the end of their streams.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
+// The number of names in --models.
+constexpr size_t kMaxDeclaredModels = 64;
 // Shutdown waits until no call was rejected for kQuiet, or kLongestUnquiet has passed.
 constexpr absl::Duration kQuiet = absl::Milliseconds(500), kLongestUnquiet = absl::Seconds(3);
 
@@ -42,6 +45,22 @@ void LogKeys(const absl::StatusOr<int>& num_keys) {
   }
 }
 
+// Checks the value of --models.
+absl::Status CheckModels(const std::vector<std::string>& models) {
+  if (models.size() > kMaxDeclaredModels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--models has ", models.size(), " names, the limit is ", kMaxDeclaredModels));
+  }
+  for (const std::string& model : models) {
+    if (model.size() > protocol::kMaxModelNameBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("--models: a name has ", model.size(),
+                                                     " bytes, the limit is ",
+                                                     protocol::kMaxModelNameBytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Gateway::Gateway(const GatewayConfig& config)
@@ -50,7 +69,8 @@ Gateway::Gateway(const GatewayConfig& config)
       admission_(config.admission, &clock_),
       forwarded_(config.forwarded, &clock_),
       metrics_(&admission_, &view_, &clock_),
-      router_(FindPolicy(config.routing_policy), &view_, &clock_, random_),
+      router_(FindPolicy(config.routing_policy), &view_, &clock_, random_,
+              {.declared_models = {config.models.begin(), config.models.end()}}),
       budget_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 
@@ -75,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
 
 absl::Status Gateway::ConnectWorkers() {
   ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver));
+  RETURN_IF_ERROR(CheckModels(config_.models));
   ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
   ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));
   WorkerPoolOptions options;
@@ -82,6 +103,7 @@ absl::Status Gateway::ConnectWorkers() {
   options.tls_server_name = config_.worker_tls_server_name;
   options.discovery_wait = config_.relay.retry.no_worker_wait;
   options.on_lost = [this] { discovery_->Refresh(); };
+  options.declared_models = config_.models;
   options.on_change = [this] { health_.Update(); };
   pool_ = std::make_unique<WorkerPool>(std::move(options), &view_, &router_, timer_.get(), &clock_);
   transport_ = std::make_unique<GrpcWorkerTransport>(pool_.get());

@@ -25,13 +25,16 @@ ParsedConfig Parse(const std::vector<const char*>& flags) {
 }
 
 TEST(ParseGatewayConfigTest, FlagsAreInTheConfiguration) {
-  const ParsedConfig parsed = Parse(
-      {"--workers=a:1;b:2@5", "--max_open_bytes=2MiB", "--no_worker_wait=7s",
-       "--trust_tenant_header", "--worker_tls_ca_file=ca.pem", "--otlp_endpoint=collector:4317"});
+  const ParsedConfig parsed =
+      Parse({"--workers=a:1;b:2@5", "--max_open_bytes=2MiB", "--no_worker_wait=7s",
+             "--trust_tenant_header", "--worker_tls_ca_file=ca.pem",
+             "--otlp_endpoint=collector:4317", "--models=a,org/b", "--cold_start_wait=20m"});
   ASSERT_EQ(parsed.exit_code, std::nullopt);
   EXPECT_EQ(parsed.config.workers, "a:1;b:2@5");
   EXPECT_EQ(parsed.config.admission.max_open_bytes, 2 * kMiB);
   EXPECT_EQ(parsed.config.relay.retry.no_worker_wait, absl::Seconds(7));
+  EXPECT_EQ(parsed.config.models, (std::vector<std::string>{"a", "org/b"}));
+  EXPECT_EQ(parsed.config.relay.retry.cold_start_wait, absl::Minutes(20));
   EXPECT_TRUE(parsed.config.auth.trust_tenant_header);
   EXPECT_EQ(parsed.config.worker_tls.ca_file, "ca.pem");
   EXPECT_EQ(parsed.config.spans.endpoint, "collector:4317");

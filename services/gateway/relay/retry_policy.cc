@@ -29,7 +29,7 @@ absl::Status WorkerLost(const char* message) {
 void RetryPolicy::OnCallStarted(absl::Duration now) {
   num_migrations_ += next_is_migration();
   num_calls_ += 1;
-  waited_ += now - wait_start_;
+  if (!std::exchange(was_cold_, false)) waited_ += now - wait_start_;
   has_retry_token_ = false;
 }
 
@@ -152,10 +152,15 @@ bool RetryPolicy::TakeRetryToken() {
   return has_retry_token_;
 }
 
-RetryDecision RetryPolicy::OnNoWorker(const absl::Status& status, absl::Duration now) const {
+RetryDecision RetryPolicy::OnNoWorker(const absl::Status& status, bool is_cold,
+                                      absl::Duration now) {
   if (!absl::IsUnavailable(status)) return Conclude(status);
   if (!rejected_by_.empty()) return Conclude(rejection_);
-  const absl::Duration left = options_.no_worker_wait - TimeWithoutCall(now);
+  was_cold_ = was_cold_ || (is_cold && num_calls_ == 0);
+  const absl::Duration limit = was_cold_
+                                   ? std::max(options_.cold_start_wait, options_.no_worker_wait)
+                                   : options_.no_worker_wait;
+  const absl::Duration left = limit - TimeWithoutCall(now);
   if (left <= absl::ZeroDuration()) return Conclude(status);
   const absl::Duration exact_left = wait_start_ + options_.exact_wait - now;
   return Wait(exact_left > absl::ZeroDuration() ? std::min(left, exact_left) : left);

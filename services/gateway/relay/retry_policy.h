@@ -21,6 +21,9 @@ namespace continuo::gateway {
 struct RetryOptions {
   // How long a stream may be without a call to any worker, in total since its last progress.
   absl::Duration no_worker_wait = absl::Seconds(30);
+  // How long a stream that has had no call yet may wait while its model is cold (Router::IsCold),
+  // if that is longer. The wait does not count as time without a call.
+  absl::Duration cold_start_wait = absl::Minutes(15);
   // The back-off before the n-th migration without progress is uniform in [1/2, 1] of
   // base · 2^(n-1), at most max.
   absl::Duration backoff_base = absl::Milliseconds(20);
@@ -93,9 +96,9 @@ class RetryPolicy {
   // Without a call: may the next one be made now? kWait if suspected crashes are to be confirmed
   // first or the budget of all streams is used up.
   RetryDecision BeforeCall(absl::Duration now, CheckProcess check);
-  // The router has found no worker, for the reason `status`. kWait: until the set of workers
-  // changes, for `delay` at most.
-  RetryDecision OnNoWorker(const absl::Status& status, absl::Duration now) const;
+  // The router has found no worker, for the reason `status`; `is_cold` is Router::IsCold. kWait:
+  // until the set of workers changes, for `delay` at most.
+  RetryDecision OnNoWorker(const absl::Status& status, bool is_cold, absl::Duration now);
 
   // True if the worker must take the next call as a migration: an earlier one may have had an
   // effect, which a rejected one has not.
@@ -125,6 +128,7 @@ class RetryPolicy {
   int num_calls_ = 0;
   int num_migrations_ = 0;
   absl::Duration wait_start_;  // of the current or last time without a call
+  bool was_cold_ = false;      // the current time without a call has met a cold model
 
   // All below is reset by progress, except the rejections, which only precede it.
   absl::Duration waited_;  // without a call, before wait_start_

@@ -179,7 +179,7 @@ void StreamRelay::TryNext() {
     lease = Pick(now);
   }
   if (lease.ok()) return StartAttempt(*std::move(lease));
-  decision = retry_.OnNoWorker(lease.status(), now);
+  decision = retry_.OnNoWorker(lease.status(), env_.router->IsCold(stats_.model()), now);
   if (decision.action != RetryDecision::Action::kWait) return Follow(decision);
   WaitForWorker(std::min(decision.delay, call_.context.deadline - env_.clock->Now()));
 }

@@ -116,6 +116,17 @@ bool Router::HasFree(const RouteKey& key) {
                              [&](const Candidate& candidate) { return IsFree(key, candidate); });
 }
 
+bool Router::IsCold(std::string_view model) const {
+  if (options_.declared_models.empty()) return false;
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+  const absl::StatusOr<std::string> name = ModelOf(*snapshot, model);
+  if (!name.ok() || !options_.declared_models.contains(*name)) return false;
+  const absl::Duration now = clock_->Elapsed();
+  return std::ranges::none_of(snapshot->workers, [&](const auto& load) {
+    return load->model == *name && IsServing(*load, now);
+  });
+}
+
 absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on_lost) {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
   const absl::Duration now = clock_->Elapsed();

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,8 @@ struct RouterOptions {
   absl::Duration max_report_age = absl::Seconds(2);
   // A report may miss a request that was sent this long before it arrived.
   absl::Duration report_lag = absl::Milliseconds(50);
+  // The models of --models: their workers may all be stopped, and start for a request.
+  std::set<std::string, std::less<>> declared_models;
 };
 
 // Picks workers with the policy and the current snapshot, and calls back the holders of leases when
@@ -82,6 +85,10 @@ class Router {
 
   // True if a worker would begin the request at once (IsFree). False if Pick would fail.
   bool HasFree(const RouteKey& key);
+
+  // True if the model is declared and no worker takes requests for it now, so that one may have to
+  // be started. `model` may be empty if only one model is served.
+  bool IsCold(std::string_view model) const;
 
   // Calls back once, at the next change of the set of workers that take requests; perhaps not at
   // all once `owner` is gone.

@@ -9,8 +9,15 @@ std::vector<v1::Model> ModelCatalog::Models(const LoadSnapshot& snapshot) const 
   std::vector<v1::Model> models;
   for (const std::string& name : names_) {
     const auto at = descriptions_.find(name);
-    if (at == descriptions_.end()) continue;
-    v1::Model& model = models.emplace_back(at->second);
+    const bool is_described = at != descriptions_.end();
+    if (!is_described && !declared_.contains(name)) continue;
+    v1::Model& model = models.emplace_back();
+    if (is_described) {
+      model = at->second;
+    } else {
+      model.set_name(name);
+      model.set_undescribed(true);
+    }
     model.clear_fingerprints();
     std::set<std::string> fingerprints;
     uint32_t num_workers = 0;

@@ -40,7 +40,13 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, LoadView* view, Router* router
       clock_(clock),
       alive_(std::make_shared<Alive>()),
       check_time_(clock->Elapsed()),
-      awake_time_(check_time_) {
+      awake_time_(check_time_),
+      catalog_(options_.declared_models) {
+  {
+    // Declared models are known before the first address is.
+    absl::MutexLock lock(&mutex_);
+    Publish();
+  }
   After(kCheckInterval, [this] { CheckWorkers(); });
 }
 

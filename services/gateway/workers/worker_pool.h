@@ -40,6 +40,8 @@ struct WorkerPoolOptions {
   // How long discovery waits for an address that was attempted and has not named its model: it may
   // be the only worker of a model.
   absl::Duration discovery_wait = absl::Seconds(30);
+  // The names of --models.
+  std::vector<std::string> declared_models;
   // Called when a worker is lost: the addresses may have changed.
   std::function<void()> on_lost;
   // Called when it may have changed which workers take requests.
@@ -66,8 +68,8 @@ class WorkerPool {
   // Null where the address is not known, or not any more.
   std::shared_ptr<WorkerChannel> Find(const std::string& address) const;
 
-  // The models that were ever reported and described, sorted by name, with the description that a
-  // worker gave and the fingerprints and number of the workers that take requests now.
+  // The models that are declared or were ever described, sorted by name, with the description that
+  // a worker gave and the fingerprints and number of the workers that take requests now.
   std::vector<v1::Model> Models() const;
 
  private:

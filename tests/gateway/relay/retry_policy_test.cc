@@ -155,7 +155,8 @@ TEST_F(RetryPolicyTest, WhereNoOtherWorkerIsLeftTheRejectionIsPassedOn) {
   const absl::Status full =
       protocol::WithRetryInfo(absl::ResourceExhaustedError("full"), absl::Seconds(7));
   Fail(policy, Failure(WorkerEnd::kOverloaded, full));
-  const RetryDecision decision = policy.OnNoWorker(absl::UnavailableError("no other"), kNow);
+  const RetryDecision decision =
+      policy.OnNoWorker(absl::UnavailableError("no other"), /*is_cold=*/false, kNow);
   EXPECT_EQ(decision.action, Action::kConclude);
   EXPECT_EQ(decision.status, full);
 }
@@ -279,8 +280,8 @@ TEST_F(RetryPolicyTest, WithoutAWorkerItWaitsForTheNearestLimit) {
       protocol::WithReason(absl::UnavailableError("none"), protocol::kReasonNoWorker);
   for (const Row& row : rows) {
     SCOPED_TRACE(row.later);
-    const RetryPolicy policy = Policy();
-    const RetryDecision decision = policy.OnNoWorker(none, kNow + row.later);
+    RetryPolicy policy = Policy();
+    const RetryDecision decision = policy.OnNoWorker(none, /*is_cold=*/false, kNow + row.later);
     EXPECT_EQ(decision.action, row.delay.has_value() ? Action::kWait : Action::kConclude);
     EXPECT_EQ(decision.delay, row.delay.value_or(absl::ZeroDuration()));
     EXPECT_EQ(decision.status, row.delay.has_value() ? absl::OkStatus() : none);
@@ -288,9 +289,32 @@ TEST_F(RetryPolicyTest, WithoutAWorkerItWaitsForTheNearestLimit) {
   }
 }
 
+TEST_F(RetryPolicyTest, ANewStreamWaitsLongerForAColdModel) {
+  options.cold_start_wait = absl::Minutes(10);
+  const absl::Status none = absl::UnavailableError("none");
+  RetryPolicy policy = Policy();
+  const absl::Duration late = kNow + absl::Minutes(9);
+  EXPECT_EQ(policy.OnNoWorker(none, /*is_cold=*/true, late).delay, absl::Minutes(1));
+  // A worker that came and went meanwhile does not end the wait.
+  EXPECT_EQ(policy.OnNoWorker(none, /*is_cold=*/false, late).delay, absl::Minutes(1));
+  EXPECT_EQ(policy.OnNoWorker(none, true, kNow + absl::Minutes(10)).action, Action::kConclude);
+
+  // The wait is not held against the stream once it has begun.
+  Fail(policy, Failure(WorkerEnd::kLost), late);
+  EXPECT_EQ(policy.OnNoWorker(none, /*is_cold=*/true, late + options.exact_wait).delay,
+            options.no_worker_wait - options.exact_wait);
+}
+
+TEST_F(RetryPolicyTest, AColdStartWaitBelowTheOtherWaitCountsForNothing) {
+  options.cold_start_wait = absl::ZeroDuration();
+  RetryPolicy policy = Policy();
+  EXPECT_EQ(policy.OnNoWorker(absl::UnavailableError("none"), true, kNow + absl::Seconds(1)).delay,
+            options.no_worker_wait - absl::Seconds(1));
+}
+
 TEST_F(RetryPolicyTest, AnErrorOfRoutingThatNoWaitMendsEndsTheStream) {
   const absl::Status unknown = absl::NotFoundError("model");
-  const RetryDecision decision = Policy().OnNoWorker(unknown, kNow);
+  const RetryDecision decision = Policy().OnNoWorker(unknown, /*is_cold=*/true, kNow);
   EXPECT_EQ(decision.action, Action::kConclude);
   EXPECT_EQ(decision.status, unknown);
 }
@@ -301,11 +325,13 @@ TEST_F(RetryPolicyTest, TheTimeWithoutACallIsCountedUntilProgress) {
   const absl::Duration later = kNow + absl::Seconds(20);
   Fail(policy, Failure(WorkerEnd::kDrained, Draining()), later);
   // 20 s have passed before that call.
-  EXPECT_EQ(policy.OnNoWorker(none, later + absl::Seconds(4)).delay, absl::Seconds(6));
+  EXPECT_EQ(policy.OnNoWorker(none, /*is_cold=*/false, later + absl::Seconds(4)).delay,
+            absl::Seconds(6));
   policy.OnCallStarted(later + absl::Seconds(4));
   policy.OnProgress();
   policy.OnFailure(Failure(WorkerEnd::kDrained, Draining()), later + absl::Seconds(5));
-  EXPECT_EQ(policy.OnNoWorker(none, later + absl::Seconds(6)).delay, absl::Seconds(29));
+  EXPECT_EQ(policy.OnNoWorker(none, /*is_cold=*/false, later + absl::Seconds(6)).delay,
+            absl::Seconds(29));
 }
 
 TEST_F(RetryPolicyTest, WorkersThatBringTheStreamNoFurtherEndItWhenTheWaitIsUsedUp) {

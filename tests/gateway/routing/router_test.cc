@@ -153,6 +153,24 @@ TEST_F(RouterTest, NoWorkerIsUnavailableAndAnUnknownModelNotFound) {
   EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "x"}).status()));
 }
 
+TEST_F(RouterTest, ADeclaredModelIsColdWhileNoWorkerServesIt) {
+  Router router(&LeastLoadedOfTwo, &view_, &clock_, random_, {.declared_models = {"m", "n"}});
+  known_models_ = {"m", "n", "undeclared"};
+  Publish();
+  EXPECT_FALSE(router.IsCold("m"));
+  EXPECT_TRUE(router.IsCold("n"));
+  EXPECT_FALSE(router.IsCold("undeclared"));
+  EXPECT_FALSE(router.IsCold("unknown"));
+  EXPECT_FALSE(router.IsCold(""));  // It could be any of them.
+  EXPECT_FALSE(router_.IsCold("n"));
+  for (WorkerLoad& worker : workers_) worker.state = WorkerState::kLoading;
+  Publish();
+  EXPECT_TRUE(router.IsCold("m"));
+  known_models_ = {"m"};
+  Publish();
+  EXPECT_TRUE(router.IsCold(""));
+}
+
 TEST_F(RouterTest, TheModelMayBeLeftOutWhereThereIsOne) {
   EXPECT_TRUE(router_.Pick({}).ok());
   known_models_ = {"m", "n"};

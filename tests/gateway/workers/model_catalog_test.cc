@@ -60,5 +60,25 @@ TEST(ModelCatalogTest, AModelIsListedOnceItIsDescribed) {
   EXPECT_EQ(catalog.Models(serving).size(), 1);
 }
 
+TEST(ModelCatalogTest, ADeclaredModelIsListedByNameBeforeItIsDescribed) {
+  ModelCatalog catalog({"b", "a"});
+  EXPECT_THAT(catalog.Names(), ElementsAre("a", "b"));
+  std::vector<v1::Model> models = catalog.Models({});
+  ASSERT_EQ(models.size(), 2);
+  EXPECT_EQ(models[0].name(), "a");
+  EXPECT_TRUE(models[0].undescribed());
+  EXPECT_EQ(models[0].num_workers(), 0);
+  v1::Model described = Named("a");
+  described.set_architecture("X");
+  catalog.AddName("a");
+  catalog.SetDescription(described);
+  models = catalog.Models({.workers = {Load("a", WorkerState::kServing, "1")}});
+  ASSERT_EQ(models.size(), 2);
+  EXPECT_EQ(models[0].architecture(), "X");
+  EXPECT_FALSE(models[0].undescribed());
+  EXPECT_EQ(models[0].num_workers(), 1);
+  EXPECT_TRUE(models[1].undescribed());
+}
+
 }  // namespace
 }  // namespace continuo::gateway

@@ -70,11 +70,15 @@ void AppendPromptLogprob(const v1::TokenLogprob& logprob, std::string* json) {
 }
 
 OrderedJson ModelObject(const v1::Model& model, int64_t created) {
-  return {{"id", model.name()},
-          {"object", "model"},
-          {"created", created},
-          {"owned_by", "continuo"},
-          {"max_model_len", model.max_context_tokens()}};
+  OrderedJson object = {
+      {"id", model.name()}, {"object", "model"}, {"created", created}, {"owned_by", "continuo"}};
+  if (model.undescribed()) {
+    object["max_model_len"] = nullptr;
+    object["undescribed"] = true;
+  } else {
+    object["max_model_len"] = model.max_context_tokens();
+  }
+  return object;
 }
 
 }  // namespace

@@ -468,6 +468,10 @@ TEST(ResponseJsonTest, ModelsAreListed) {
   EXPECT_EQ(list["data"][0], Json::parse(ModelJson(model, 3)));
   EXPECT_EQ(list["data"][0], Json::parse(R"({"id":"a/b","object":"model","created":3,
                                              "owned_by":"continuo","max_model_len":9})"));
+  model.set_undescribed(true);
+  EXPECT_EQ(Json::parse(ModelJson(model, 3)),
+            Json::parse(R"({"id":"a/b","object":"model","created":3,"owned_by":"continuo",
+                            "max_model_len":null,"undescribed":true})"));
 }
 
 v1::GenerateResponse Prompt(std::initializer_list<uint32_t> ids) {
