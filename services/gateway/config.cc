@@ -41,6 +41,13 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
              "Origins whose pages may use the HTTP server in a browser, such as "
              "https://app.example,http://localhost:3000; * allows all. Empty: none.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
+  flags.OptionalAddress(
+      "scaler_listen", &c.scaler.listen,
+      "Address at which KEDA asks, as of an external-push scaler, who waits for a model. It has "
+      "neither TLS nor keys, as the metrics. Empty: there is none.");
+  flags.Text("scaler_peers", &c.scaler.peers,
+             "Scaler addresses of all gateways of the fleet, as --workers names one pool: what "
+             "waits at one of them starts a pool through any of them.");
 }
 
 void AddLimitFlags(common::Flags& flags, GatewayConfig& c, uint64_t* open_bytes) {
@@ -80,6 +87,10 @@ void AddDurationFlags(common::Flags& flags, GatewayConfig& c) {
       "its client reconnects. Open streams go on.");
   flags.Duration("no_worker_wait", &c.relay.retry.no_worker_wait, absl::ZeroDuration(),
                  absl::Hours(24), "Time that a stream waits while no worker can take it.");
+  flags.Duration("cold_start_wait", &c.relay.retry.cold_start_wait, absl::ZeroDuration(),
+                 absl::Hours(24),
+                 "Time that a new request waits while a model of --models has no worker, which may "
+                 "have to be started, if that is longer than --no_worker_wait.");
   flags.Duration("drain_delay", &c.drain_delay, absl::ZeroDuration(), absl::Hours(24),
                  "Time after SIGTERM in which calls are still taken, while health says "
                  "NOT_SERVING. No client meets a rejection if it is a tenth longer than "
@@ -87,10 +98,6 @@ void AddDurationFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), absl::Hours(24 * 7),
                  "Time that open streams may go on after --drain_delay.");
 }
-  flags.Duration("cold_start_wait", &c.relay.retry.cold_start_wait, absl::ZeroDuration(),
-                 absl::Hours(24),
-                 "Time that a new request waits while a model of --models has no worker, which may "
-                 "have to be started, if that is longer than --no_worker_wait.");
 
 void AddSecurityFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("tls_cert_file", &c.tls.cert_file,

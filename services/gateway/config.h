@@ -14,18 +14,20 @@
 #include "services/gateway/openai/http/http_limits.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/requests/auth.h"
+#include "services/gateway/scaler/scaler.h"
 
 namespace continuo::gateway {
 
 // The configuration of one gateway, with the defaults of the flags.
 struct GatewayConfig {
   std::string workers;                          // The argument of ParsePools.
-  std::string routing_policy = "least_loaded";  // One of kPolicies.
   std::vector<std::string> models;              // Declared names.
+  std::string routing_policy = "least_loaded";  // One of kPolicies.
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // The OpenAI API; "" and "off" turn it off.
   std::string http_cors_origins;             // The argument of CorsPolicy::Parse.
+  ScalerOptions scaler;
   openai::HttpLimits http;
   common::TlsFiles tls;  // Towards clients, and towards workers where worker_tls is empty.
   common::TlsFiles worker_tls = {.flag_prefix = "worker_tls"};

@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   RETURN_IF_ERROR(gateway->StartService());
   RETURN_IF_ERROR(gateway->StartGrpc());
   RETURN_IF_ERROR(gateway->StartHttp());
+  RETURN_IF_ERROR(gateway->StartScaler());
   RETURN_IF_ERROR(gateway->StartMetrics());
   // Discovery starts last, since a change of workers reaches the servers.
   gateway->discovery_->Start(
@@ -94,16 +95,16 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
 }
 
 absl::Status Gateway::ConnectWorkers() {
-  ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver));
   RETURN_IF_ERROR(CheckModels(config_.models));
+  ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver));
   ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
   ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));
   WorkerPoolOptions options;
   options.credentials = worker_tls_->ForChannel();
   options.tls_server_name = config_.worker_tls_server_name;
   options.discovery_wait = config_.relay.retry.no_worker_wait;
-  options.on_lost = [this] { discovery_->Refresh(); };
   options.declared_models = config_.models;
+  options.on_lost = [this] { discovery_->Refresh(); };
   options.on_change = [this] { health_.Update(); };
   pool_ = std::make_unique<WorkerPool>(std::move(options), &view_, &router_, timer_.get(), &clock_);
   transport_ = std::make_unique<GrpcWorkerTransport>(pool_.get());
@@ -180,6 +181,17 @@ absl::Status Gateway::StartHttp() {
   return absl::OkStatus();
 }
 
+absl::Status Gateway::StartScaler() {
+  if (!config_.scaler.is_on()) {
+    if (config_.scaler.peers.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--scaler_peers is of no use without --scaler_listen");
+  }
+  ScalerOptions options = config_.scaler;
+  options.resolver = config_.resolver;
+  ASSIGN_OR_RETURN(scaler_, Scaler::Start(options, &admission_, &view_, timer_.get(), &clock_));
+  return absl::OkStatus();
+}
+
 absl::Status Gateway::StartMetrics() {
   ASSIGN_OR_RETURN(metrics_server_,
                    common::MetricsServer::Start(config_.metrics_listen, metrics_.collectables(),
@@ -196,6 +208,7 @@ bool Gateway::IsReady() const {
 Gateway::~Gateway() {
   if (server_ != nullptr) Shutdown();
   metrics_server_.reset();
+  scaler_.reset();
   http_server_.reset();
   http_api_.reset();
   server_.reset();

@@ -25,6 +25,7 @@
 #include "services/gateway/requests/auth.h"
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
+#include "services/gateway/scaler/scaler.h"
 #include "services/gateway/workers/grpc_worker_transport.h"
 #include "services/gateway/workers/worker_pool.h"
 
@@ -42,6 +43,8 @@ class Gateway {
   // 0 where there is no HTTP server.
   int http_port() const { return http_server_ == nullptr ? 0 : http_server_->port(); }
   int metrics_port() const { return metrics_server_->port(); }
+  // Empty where there is no scaler.
+  std::string scaler_address() const { return scaler_ == nullptr ? "" : scaler_->address(); }
 
   // Turns the health service to NOT_SERVING, and /healthz beside the metrics and /readyz to 503, so
   // that load balancers send clients elsewhere; HTTP clients are told to reconnect. Calls are still
@@ -62,6 +65,7 @@ class Gateway {
   absl::Status StartService();
   absl::Status StartGrpc();
   absl::Status StartHttp();
+  absl::Status StartScaler();
   absl::Status StartMetrics();
   // The gateway is healthy and a worker takes requests.
   bool IsReady() const;
@@ -93,6 +97,7 @@ class Gateway {
   std::unique_ptr<common::GrpcServer> server_;
   std::unique_ptr<openai::Api> http_api_;
   std::unique_ptr<openai::HttpServer> http_server_;  // Null where HTTP is off.
+  std::unique_ptr<Scaler> scaler_;                   // Null where it is off.
   std::unique_ptr<common::MetricsServer> metrics_server_;
 };
 

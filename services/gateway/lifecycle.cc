@@ -28,6 +28,7 @@ void LogListening(const Gateway& gateway, const GatewayConfig& config) {
               {{"address", gateway.address()},
                {"http_address", http_port == 0 ? "" : WithPort(config.http_listen, http_port)},
                {"metrics_address", WithPort(config.metrics_listen, gateway.metrics_port())},
+               {"scaler_address", gateway.scaler_address()},
                {"workers", config.workers},
                {"max_open_bytes", config.admission.max_open_bytes},
                {"max_buffer_bytes", config.max_buffer_bytes}});

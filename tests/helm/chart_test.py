@@ -3,6 +3,7 @@
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -104,7 +105,7 @@ class ExamplesTest(unittest.TestCase):
                 with self.subTest(kind=kind, name=name):
                     if kind == "Service":
                         self.assertEqual(selected(o["spec"]["selector"]),
-                                         [name.removesuffix("-metrics").removesuffix("-headless")])
+                                         [re.sub("-(metrics|headless|scaler)$", "", name)])
                     elif kind in ("PodDisruptionBudget", "Deployment", "InferencePool"):
                         self.assertEqual(selected(o["spec"]["selector"]["matchLabels"]), [name])
                     elif kind in ("HorizontalPodAutoscaler", "ScaledObject"):
@@ -140,7 +141,9 @@ class ExamplesTest(unittest.TestCase):
             headless = {o["metadata"]["name"] for o in rendered if o["kind"] == "Service" and
                         o["spec"].get("clusterIP") == "None" and
                         not o["metadata"]["name"].endswith(("-metrics", "-gateway-headless"))}
-            self.assertEqual(names, headless)
+            peers = [a.removeprefix("--scaler_peers=dns:///").split(".")[0]
+                     for a in gateway["containers"][0]["args"] if a.startswith("--scaler_peers=")]
+            self.assertEqual(names | set(peers), headless)
 
 
 class SchemasTest(unittest.TestCase):

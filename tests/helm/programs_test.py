@@ -79,7 +79,9 @@ class ProgramsTest(unittest.TestCase):
         if container["name"] == "gateway":
             http = [] if "--http_listen=off" in arguments else ["--http_listen=127.0.0.1:0"]
             self.assertEqual("http" in ports, bool(http))
-            program = fleet.Program("continuo-gateway", *arguments, *FREE_PORTS, *http)
+            scaler = ["--scaler_listen=127.0.0.1:0"] if "scaler" in ports else []
+            self.assertEqual(any(a.startswith("--scaler_listen") for a in arguments), bool(scaler))
+            program = fleet.Program("continuo-gateway", *arguments, *FREE_PORTS, *http, *scaler)
         else:
             program = fleet.Program("continuo-worker", *arguments, *FREE_PORTS)
         try:

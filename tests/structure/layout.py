@@ -94,6 +94,9 @@ ALLOWED = {
     "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
                              "services/protocol proto services/gateway/admission services/gateway/relay "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
+    "services/gateway/scaler": "services/base services/common/grpc services/protocol proto "
+                               "services/gateway/admission services/gateway/discovery services/gateway/relay "
+                               "services/gateway/routing",
     "services/gateway/openai/json": "services/base services/protocol proto",
     "services/gateway/openai/http": "services/base services/base/net",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
@@ -103,7 +106,7 @@ ALLOWED = {
                         "services/protocol services/gateway/admission services/gateway/discovery "
                         "services/gateway/grpc services/gateway/openai services/gateway/openai/http "
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
-                        "services/gateway/workers",
+                        "services/gateway/scaler services/gateway/workers",
     # The classes that decide in production, on a virtual clock.
     "services/simulate": "services/base services/protocol proto services/gateway/admission services/gateway/relay "
                          "services/gateway/requests services/gateway/routing services/gateway/workers "

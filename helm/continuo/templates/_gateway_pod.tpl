@@ -18,6 +18,10 @@ containers:
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     args:
       - {{ printf "--workers=%s" (include "continuo.workers" .) | quote }}
+      - {{ printf "--models=%s" (include "continuo.models" .) | quote }}
+      {{- with include "continuo.coldStartSeconds" . }}
+      - --cold_start_wait={{ . }}s
+      {{- end }}
       - --routing_policy={{ $g.routingPolicy }}
       - --drain_grace={{ $g.drainSeconds }}s
       {{- if $g.connectionSeconds }}
@@ -26,6 +30,10 @@ containers:
       {{- end }}
       {{- if not $g.http }}
       - --http_listen=off
+      {{- end }}
+      {{- if include "continuo.scaler" . }}
+      - --scaler_listen=0.0.0.0:50052
+      - {{ printf "--scaler_peers=dns:///%s" (include "continuo.scalerAddress" .) | quote }}
       {{- end }}
       {{- if .Values.tls.enabled }}
       - --tls_cert_file=/etc/continuo/clients/tls.crt
@@ -56,6 +64,9 @@ containers:
       - {name: http, containerPort: 8080}
       {{- end }}
       - {name: metrics, containerPort: 9091}
+      {{- if include "continuo.scaler" . }}
+      - {name: scaler, containerPort: 50052}
+      {{- end }}
     readinessProbe:
       {{- include "continuo.probe" (list . 50050) | nindent 6 }}
       periodSeconds: 2

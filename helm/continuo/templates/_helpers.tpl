@@ -93,6 +93,39 @@ dns:///{{ include "continuo.poolName" . }}.{{ $root.Release.Namespace }}.svc.{{ 
 {{- join ";" $targets }}
 {{- end }}
 
+{{- /* Gateways are told the models of all pools, so that they know those without a worker, too. */ -}}
+{{- define "continuo.models" -}}
+{{- $models := list }}
+{{- range $name, $pool := .Values.pools }}
+{{- $models = append $models ($pool.model.name | default $name) }}
+{{- end }}
+{{- $models | uniq | sortAlpha | join "," }}
+{{- end }}
+
+{{- /* A request may wait so long for a pool that scales from zero: a node, an image and a download come
+before the loading. Empty where there is no such pool, or where the operator says it. */ -}}
+{{- define "continuo.coldStartSeconds" -}}
+{{- $seconds := 0 }}
+{{- range $name := keys .Values.pools | sortAlpha }}
+{{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- if and $pool.autoscaling.enabled (not $pool.autoscaling.minReplicas) }}
+{{- $seconds = max $seconds (add (int $pool.loadSeconds) 600) }}
+{{- end }}
+{{- end }}
+{{- if and $seconds (not (hasKey .Values.gateway.flags "cold_start_wait")) }}{{ $seconds }}{{ end }}
+{{- end }}
+
+{{- /* Not empty where gateways tell KEDA who waits: a pool of it goes down to zero. */ -}}
+{{- define "continuo.scaler" -}}
+{{- range $name := keys .Values.pools | sortAlpha }}
+{{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.by "keda") (not $pool.autoscaling.minReplicas) }}yes{{ end }}
+{{- end }}
+{{- end }}
+{{- define "continuo.scalerAddress" -}}
+{{ include "continuo.fullname" . }}-gateway-scaler.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}.:50052
+{{- end }}
+
 {{- /* A number as the programs read it: 4194304, not 4.194304e+06. */ -}}
 {{- define "continuo.number" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}

@@ -213,7 +213,9 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   counts_.open_bytes += request.bytes;
   counts_.queued_requests += 1;
   counts_.queued_tokens += request.tokens;
-  if (request.tokens > 0) queued_by_model_[request.model] += request.tokens;
+  ModelCounts& of_model = by_model_[request.model];
+  of_model.open_requests += 1;
+  of_model.queued_tokens += request.tokens;
   return ticket;
 }
 
@@ -222,9 +224,9 @@ Admission::Counts Admission::counts() const {
   return counts_;
 }
 
-std::map<std::string, int64_t> Admission::queued_tokens_by_model() const {
+std::map<std::string, Admission::ModelCounts> Admission::counts_by_model() const {
   absl::MutexLock lock(&mutex_);
-  return queued_by_model_;
+  return by_model_;
 }
 
 size_t Admission::num_tenants() const {
@@ -288,10 +290,7 @@ void Admission::Ticket::LeaveQueue() {
   admission_->counts_.queued_requests -= 1;
   admission_->counts_.queued_tokens -= claim_.tokens;
   admission_->tenants_[claim_.tenant].queued_tokens -= claim_.tokens;
-  const auto of_model = admission_->queued_by_model_.find(claim_.queue.first);
-  if (of_model == admission_->queued_by_model_.end()) return;
-  of_model->second -= claim_.tokens;
-  if (of_model->second == 0) admission_->queued_by_model_.erase(of_model);
+  admission_->by_model_[claim_.queue.first].queued_tokens -= claim_.tokens;
 }
 
 void Admission::Ticket::Release() {
@@ -301,6 +300,8 @@ void Admission::Ticket::Release() {
   LeaveQueue();
   admission_->counts_.open_requests -= 1;
   admission_->counts_.open_bytes -= claim_.bytes;
+  const auto of_model = admission_->by_model_.find(claim_.queue.first);
+  if (--of_model->second.open_requests == 0) admission_->by_model_.erase(of_model);
   Tenant& tenant = admission_->tenants_[claim_.tenant];
   tenant.open_requests -= 1;
   tenant.open_bytes -= claim_.bytes;

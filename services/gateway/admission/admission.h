@@ -121,8 +121,13 @@ class Admission {
   // max_queued_tokens is admitted if nothing else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   Counts counts() const;
-  // Counts::queued_tokens by the requested model, as the clients wrote it.
-  std::map<std::string, int64_t> queued_tokens_by_model() const;
+  // The counts of one requested model.
+  struct ModelCounts {
+    int64_t open_requests = 0, queued_tokens = 0;
+    bool operator==(const ModelCounts&) const = default;
+  };
+  // By model as the clients wrote it; those with open requests.
+  std::map<std::string, ModelCounts> counts_by_model() const;
   // The number of tenants that are remembered.
   size_t num_tenants() const;
 
@@ -168,7 +173,8 @@ class Admission {
   const Clock* const clock_;
   mutable absl::Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> queued_by_model_ ABSL_GUARDED_BY(mutex_);  // no value is 0
+  // Those with open requests.
+  std::map<std::string, ModelCounts> by_model_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);
   // By model and priority.
   std::map<std::pair<std::string, int32_t>, Queue> queues_ ABSL_GUARDED_BY(mutex_);

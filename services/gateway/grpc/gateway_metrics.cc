@@ -39,10 +39,10 @@ void CollectGauges(const Admission& admission, const LoadView& view, const Clock
   const std::shared_ptr<const LoadSnapshot> snapshot = view.Get();
   std::map<std::string, int64_t> queued_tokens = {{std::string(kUnknownModel), 0}};
   for (const std::string& model : snapshot->known_models) queued_tokens[model] = 0;
-  for (const auto& [model, tokens] : admission.queued_tokens_by_model()) {
+  for (const auto& [model, of_model] : admission.counts_by_model()) {
     const auto known = queued_tokens.find(model);
     (known != queued_tokens.end() ? known->second : queued_tokens[std::string(kUnknownModel)]) +=
-        tokens;
+        of_model.queued_tokens;
   }
   for (const auto& [model, tokens] : queued_tokens) {
     common::AddGauge(families, "continuo_gateway_queued_prompt_tokens",

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "services/gateway/relay/timer.h"
+
+namespace continuo::gateway {
+
+// The number of streams of one service that are open, and their limit. Thread-safe.
+class StreamCount {
+ public:
+  static constexpr int kMax = 1024;
+
+  // False if there are as many as there may be.
+  bool Add() {
+    if (number_.fetch_add(1) < kMax) return true;
+    --number_;
+    return false;
+  }
+  void Remove() { --number_; }
+
+ private:
+  std::atomic<int> number_ = 0;
+};
+
+// The server's side of a stream that is asked every 100 ms whether something is to be sent. A
+// client that does not read is not written to meanwhile. Owns itself until gRPC is done with it.
+template <typename Response>
+class PolledStream : public grpc::ServerWriteReactor<Response>,
+                     public std::enable_shared_from_this<PolledStream<Response>> {
+ public:
+  static constexpr absl::Duration kInterval = absl::Milliseconds(100);
+  // Returns the next response if one is due. The calls come one at a time; what they use outlives
+  // the server.
+  using Poll = std::function<std::optional<Response>()>;
+
+  // RESOURCE_EXHAUSTED for the client where `count`, which outlives the stream, is at its limit.
+  static grpc::ServerWriteReactor<Response>* Start(StreamCount* count, Timer* timer, Poll poll) {
+    const bool has_room = count->Add();
+    auto stream =
+        std::make_shared<PolledStream>(has_room ? count : nullptr, timer, std::move(poll));
+    stream->self_ = stream;
+    if (has_room) {
+      stream->Tick();
+    } else {
+      stream->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                               "the gateway has its limit of 1024 watchers"));
+    }
+    return stream.get();
+  }
+
+  PolledStream(StreamCount* count, Timer* timer, Poll poll)
+      : count_(count), timer_(timer), poll_(std::move(poll)) {}
+  ~PolledStream() override {
+    if (count_ != nullptr) count_->Remove();
+  }
+
+  void OnWriteDone(bool ok) override {
+    bool finishes = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_writing_ = false;
+      finishes = has_ended_ || !ok;
+      has_ended_ = finishes;
+    }
+    if (finishes) this->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
+  }
+  void OnCancel() override { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
+  void OnDone() override { const auto self = std::move(self_); }
+
+ private:
+  void Tick() {
+    bool writes = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (has_ended_) return;
+      if (!is_writing_) {
+        if (std::optional<Response> next = poll_()) {
+          response_ = *std::move(next);
+          is_writing_ = writes = true;
+        }
+      }
+    }
+    if (writes) this->StartWrite(&response_);
+    timer_->After(kInterval, [weak = this->weak_from_this()] {
+      if (const auto self = weak.lock()) self->Tick();
+    });
+  }
+  // A stream whose write is in flight ends after it.
+  void End(const grpc::Status& status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (std::exchange(has_ended_, true) || is_writing_) return;
+    }
+    this->Finish(status);
+  }
+
+  StreamCount* const count_;  // Null if the stream is not counted.
+  Timer* const timer_;
+  const Poll poll_;
+  std::shared_ptr<PolledStream> self_;  // Until OnDone.
+  absl::Mutex mutex_;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  Response response_;  // Of the write in flight; it changes only while there is none.
+};
+
+}  // namespace continuo::gateway

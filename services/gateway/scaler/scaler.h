@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/base/clock.h"
+#include "services/common/grpc/grpc_server.h"
+#include "services/gateway/admission/admission.h"
+#include "services/gateway/discovery/resolver.h"
+#include "services/gateway/relay/timer.h"
+#include "services/gateway/routing/load_view.h"
+#include "services/gateway/scaler/demand.h"
+#include "services/gateway/scaler/demand_peers.h"
+#include "services/gateway/scaler/external_scaler.h"
+#include "services/gateway/scaler/gateway_service.h"
+
+namespace continuo::gateway {
+
+struct ScalerOptions {
+  std::string listen;  // Empty and "off": there is no scaler.
+  // The ports of the scalers of all gateways of the fleet, as MakeResolver takes them. Empty: this
+  // gateway tells of its own clients alone.
+  std::string peers;
+  ResolverOptions resolver;
+
+  bool is_on() const { return !listen.empty() && listen != "off"; }
+};
+
+// The port at which KEDA asks who waits for a model, and the other gateways for it. It has neither
+// TLS nor keys, as the port of the metrics. Thread-safe.
+class Scaler {
+ public:
+  // Listens on return. The pointers outlive the scaler. INVALID_ARGUMENT and UNAVAILABLE name the
+  // flag or the address.
+  static absl::StatusOr<std::unique_ptr<Scaler>> Start(const ScalerOptions& options,
+                                                       const Admission* admission,
+                                                       const LoadView* view, Timer* timer,
+                                                       const Clock* clock);
+  ~Scaler();
+
+  std::string address() const { return server_->address(); }
+
+ private:
+  Scaler(const Admission* admission, const LoadView* view, Timer* timer, const Clock* clock);
+
+  Demand demand_;
+  ExternalScaler external_scaler_;
+  GatewayService gateway_service_;
+  std::unique_ptr<DemandPeers> peers_;  // Null without peers.
+  std::unique_ptr<common::GrpcServer> server_;
+};
+
+}  // namespace continuo::gateway
