@@ -9,6 +9,7 @@ NodePort. Every answer must be byte for byte the undisturbed one, no client sees
 gateway ends, one continuation goes on at another one.
 """
 import argparse
+import concurrent.futures
 import contextlib
 import json
 import secrets
@@ -23,6 +24,8 @@ from cluster import kubectl, ready, wait_until
 sys.path.insert(0, str(cluster.ROOT / "tests/e2e"))
 import certificates  # noqa: E402
 import fleet  # noqa: E402
+from externalscaler import externalscaler_pb2 as scaler_pb  # noqa: E402
+from externalscaler import externalscaler_pb2_grpc as scaler_grpc  # noqa: E402
 from fleet import grpc, pb  # noqa: E402
 
 WORKERS = "deployment/continuo-worker-demo"
@@ -355,6 +358,79 @@ class Test:
         self.whole()
         kubectl("delete", "-f", cluster.HERE / "manifests/model-sources.yaml")
 
+    def zero_and_back_beside_a_second_model(self):
+        """A second model's pool has no pod. A request for it waits at a gateway, which tells the
+        autoscaler, and is answered by the pod that this one starts; the first model's streams notice
+        nothing. The test plays KEDA, whose definitions alone are here: it follows the ScaledObject."""
+        dry_run.put_definitions()
+        second = {"model": {"name": "second", "pvc": {"claim": "models", "path": "demo"}},
+                  "autoscaling": {"enabled": True, "by": "keda", "minReplicas": 0, "maxReplicas": 1}}
+        cluster.helm_upgrade(f"--set-json=pools.second={json.dumps(second)}")
+        deployment = "deployment/continuo-worker-second"
+        trigger = json.loads(kubectl("get", "scaledobject", "continuo-worker-second", "-o", "json"))[
+            "spec"]["triggers"][-1]
+        assert trigger["type"] == "external-push", trigger
+        host, port = trigger["metadata"]["scalerAddress"].rsplit(":", 1)
+        reference = scaler_pb.ScaledObjectRef(name="continuo-worker-second", namespace=cluster.NAMESPACE,
+                                              scalerMetadata=trigger["metadata"])
+
+        def scale(replicas):
+            kubectl("scale", deployment, f"--replicas={replicas}")
+            wait_until(lambda: len(pods_of("second")) == replicas, 120, f"{replicas} pods of it")
+
+        def pods_of(pool):
+            return [p for p in cluster.pods("worker") if p["metadata"]["labels"]["continuo/pool"] == pool]
+
+        def listed(client):
+            models = client.inference.ListModels(pb.ListModelsRequest(), timeout=10).models
+            return {model.name: model.num_workers for model in models}
+
+        def ask(client):
+            request = pb.GenerateRequest(model="second", text="Mira lives in Oslo.",
+                                         stopping=pb.Stopping(max_tokens=8, ignore_eos=True))
+            return client.generate(request, timeout=120).ids[0]
+
+        scale(0)
+        # Gateways that begin while the pool is at zero know it all the same.
+        kubectl("rollout", "restart", "deployment/continuo-gateway")
+        kubectl("rollout", "status", "deployment/continuo-gateway", "--timeout=180s")
+        wait_until(lambda: len(ready("gateway")) == 2 == len(cluster.pods("gateway")), 120, "two gateways")
+        gateways = [pod["status"]["podIP"] for pod in ready("gateway")]
+        addresses = wait_until(lambda: set(cluster.resolve(host.rstrip("."))), 30, "the scaler's name")
+        assert set(gateways) <= addresses, (gateways, addresses)
+        clients = [fleet.Client(f"{address}:50050") for address in gateways]
+        for client in clients:
+            wait_until(lambda c=client: listed(c).get("demo") == 2, 60, "the first model's workers")
+            assert listed(client)["second"] == 0, listed(client)
+
+        def wake():
+            # KEDA's stream is at the one gateway, the client's request at the other one.
+            with grpc.insecure_channel(f"{gateways[0]}:{port}") as channel, \
+                    concurrent.futures.ThreadPoolExecutor(1) as pool:
+                stream = scaler_grpc.ExternalScalerStub(channel).StreamIsActive(reference, timeout=120)
+                assert not next(stream).result
+                begin = time.monotonic()
+                answer = pool.submit(ask, clients[1])
+                assert any(response.result for response in stream)
+                print(f"    told after {time.monotonic() - begin:.2f} s", flush=True)
+                kubectl("scale", deployment, "--replicas=1")
+                assert len(answer.result()) == 8
+                print(f"    answered after {time.monotonic() - begin:.1f} s", flush=True)
+        with contextlib.ExitStack() as stack:
+            # Where there are two models, requests name theirs.
+            stack.callback(setattr, self, "loads", self.loads)
+            self.loads = []
+            for load in (cluster.load_in_pod, cluster.load_on_node):
+                self.loads.append(load("--model=demo"))
+                stack.callback(self.loads[-1].end)
+            for _ in range(2):
+                total = self.under_load(wake)
+                assert total["reconnects"] == total["migrations"] == 0, total
+                scale(0)
+                wait_until(lambda: all(listed(c)["second"] == 0 for c in clients), 60, "nobody to serve it")
+        cluster.helm_upgrade()
+        self.whole()
+
     def gateways_scale_on_cpu(self):
         """There are two gateways at rest, and three under load."""
         cluster.helm_upgrade(
@@ -437,7 +513,7 @@ STEPS = ["api_server_takes_every_example", "stream_through_service_and_node_port
          "monitoring_sees_every_target", "worker_killed_mid_stream", "gateway_killed_mid_stream",
          "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
          "update_to_other_weights", "node_drained", "node_lost", "tls_and_keys",
-         "models_are_downloaded",
+         "models_are_downloaded", "zero_and_back_beside_a_second_model",
          "gateways_scale_on_cpu", "autoscaling_on_kv_occupancy", "autoscaling_on_queued_tokens"]
 
 

@@ -33,10 +33,15 @@ def has_image_volume(o):
         "image" in volume for volume in o["spec"]["template"]["spec"].get("volumes", []))
 
 
-def main():
+def put_definitions():
+    """The operators' definitions, without the operators."""
     for _, path in crds.files():
         cluster.run(cluster.K8S_ROOT / "bin/kubectl", "apply", "--server-side", "-f", path)
     cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+def main():
+    put_definitions()
     apply([NAMESPACE])
     for example in chart.EXAMPLES:
         objects = [o for o in chart.objects("-f", example, namespace="examples")
