@@ -66,8 +66,9 @@ def scaler_queries():
     for o in chart.objects("--set", "pools.m.model.path=/m,pools.m.autoscaling.enabled=true,"
                            "pools.m.autoscaling.by=keda,pools.m.autoscaling.minReplicas=0"):
         if o["kind"] == "ScaledObject":
-            for trigger in o["spec"]["triggers"]:
-                yield trigger["metadata"]["query"]
+            # The gateways answer KEDA themselves where one is external.
+            yield from (t["metadata"]["query"] for t in o["spec"]["triggers"]
+                        if t["type"] == "prometheus")
     adapter = yaml.safe_load((ROOT / "deploy/monitoring/prometheus-adapter.yaml").read_text())
     for rule in adapter["rules"]:
         yield (rule["metricsQuery"].replace("<<.GroupBy>>", "namespace, pod")
