@@ -62,6 +62,10 @@ void AddLimitFlags(common::Flags& flags, GatewayConfig& c, uint64_t* open_bytes)
   flags.Integer<int64_t>("tenant_max_open_requests", &limits.tenant.max_open_requests, 0, kMaxInt64,
                          "Number of generations of one tenant open at a time on this gateway. 0 is "
                          "no limit.");
+  flags.Integer<int64_t>(
+      "tenant_max_cold_requests", &limits.tenant.max_cold_requests, 0, kMaxInt64,
+      "Number of requests of one tenant on this gateway that wait for a model of "
+      "--models without a worker. 0 is no limit.");
   flags.Number("tenant_requests_per_second", &limits.tenant.requests_per_second, 0, 1e9,
                "Generations of one tenant that begin on this gateway, per second. Bursts may use "
                "ten seconds' worth at once; 0 is no limit.");

@@ -78,6 +78,33 @@ TEST_F(GatewayColdStartTest, ARequestForADeclaredModelWaitsForItsWorker) {
   ExpectUndisturbed(answer, RequestOf("cold"));
 }
 
+TEST_F(GatewayColdStartTest, AStreamOverHttpIsToldThatItWaits) {
+  GatewayConfig config;
+  config.http.keepalive_interval = absl::Milliseconds(5);
+  StartColdAndWarm(config);
+  openai::HttpClient client(gateway_->http_port());
+  client.Post("/v1/completions",
+              R"({"model":"cold","prompt":"once","max_tokens":5,"stream":true})");
+  for (int i = 0; i < 2; ++i) client.ReadUntil(": waiting for a worker\n\n");
+  workers_[1]->Restart();
+  EXPECT_NE(client.ReadUntil("0\r\n\r\n").find("[DONE]"), std::string::npos);
+}
+
+TEST_F(GatewayColdStartTest, ATenantsWaitingRequestsHaveALimit) {
+  GatewayConfig config;
+  config.admission.tenant.max_cold_requests = 1;
+  StartColdAndWarm(config);
+  Answer answer;
+  std::thread client([&] { answer = Generate(RequestOf("cold")); });
+  while (gateway_->num_streams() == 0) std::this_thread::yield();
+  const absl::Status rejected = Generate(RequestOf("cold")).status;
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonRateLimited) << rejected;
+  ExpectUndisturbed(Generate(RequestOf("warm")), RequestOf("warm"));
+  workers_[1]->Restart();
+  client.join();
+  ExpectUndisturbed(answer, RequestOf("cold"));
+}
+
 TEST_F(GatewayColdStartTest, TheWaitEndsWithTheRequestsDeadline) {
   StartColdAndWarm();
   const Answer answer = Generate(RequestOf("cold"), [](grpc::ClientContext& context) {

@@ -20,6 +20,8 @@ int64_t TenantShare(const AdmissionRequest& request, int64_t left) {
 constexpr double kSlack = 1.25;
 // A wait shorter than this fraction (1 / n) of the time left counts as none.
 constexpr int kNegligibleWait = 10;
+// When to try again for a model without a worker, whose start takes a while.
+constexpr absl::Duration kColdRetry = absl::Seconds(10);
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {
   return protocol::WithRetryInfo(
@@ -95,6 +97,31 @@ absl::Status Admission::CheckAll(const AdmissionRequest& request) const {
   }
   if (counts_.open_bytes + request.bytes > limits_.max_open_bytes && counts_.open_requests > 0) {
     return Overloaded("bytes of open requests", limits_.max_open_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Admission::CheckCold(const AdmissionRequest& request, const Tenant& tenant) const {
+  if (!request.is_cold) return absl::OkStatus();
+  const int64_t most = limits_.tenant.max_cold_requests;
+  // A gateway that died had as many again.
+  if (most > 0 &&
+      (request.is_continuation ? tenant.cold_requests - most : tenant.cold_requests) >= most) {
+    return Exhausted(absl::StrCat("the tenant has its limit of ", most,
+                                  " requests that wait for a model without a worker"),
+                     protocol::kReasonRateLimited, kColdRetry);
+  }
+  if (counts_.cold_requests == 0) return absl::OkStatus();
+  const auto exceeds = [&](int64_t count, int64_t more, int64_t limit) {
+    return count + more > limit / 2;
+  };
+  if (exceeds(counts_.cold_requests, 1, limits_.max_open_requests) ||
+      exceeds(counts_.cold_bytes, request.bytes, limits_.max_open_bytes) ||
+      exceeds(counts_.cold_tokens, request.tokens, limits_.max_queued_tokens)) {
+    return Exhausted(
+        "requests that wait for models without a worker have taken their half of the "
+        "gateway's limits",
+        protocol::kReasonOverloaded, kColdRetry);
   }
   return absl::OkStatus();
 }
@@ -190,6 +217,7 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   RETURN_IF_ERROR(CheckAll(request));
   Tenant& tenant = FindTenant(request.tenant, now);
   RETURN_IF_ERROR(CheckTenant(request, tenant));
+  RETURN_IF_ERROR(CheckCold(request, tenant));
   RETURN_IF_ERROR(CheckShare(request, tenant));
   RETURN_IF_ERROR(CheckQueue(request, tenant));
   Queue& queue = FindQueue(request, now);
@@ -201,7 +229,14 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
                        .bytes = request.bytes,
                        .tokens = request.tokens,
                        .work_tokens = forecast.work_tokens,
-                       .wait = &queue.wait});
+                       .wait = &queue.wait,
+                       .cold = request.is_cold});
+  if (request.is_cold) {
+    tenant.cold_requests += 1;
+    counts_.cold_requests += 1;
+    counts_.cold_bytes += request.bytes;
+    counts_.cold_tokens += request.tokens;
+  }
   if (limits_.tenant.requests_per_second > 0) tenant.requests -= 1;
   if (limits_.tenant.prompt_tokens_per_second > 0) {
     tenant.prompt_tokens -= static_cast<double>(request.tokens);
@@ -249,6 +284,7 @@ void Admission::Ticket::SetSent(bool sent) {
   absl::MutexLock lock(&admission_->mutex_);
   claim_.sent = sent;
   if (sent) {
+    LeaveCold();
     claim_.wait->Sent(now);
   } else {
     claim_.wait->Unsent();
@@ -278,7 +314,16 @@ void Admission::Ticket::MarkAnswered(absl::Duration first, absl::Duration rest, 
   queue->second.answers[claim_.tenant].Record(first, rest, tokens);
 }
 
+void Admission::Ticket::LeaveCold() {
+  if (!std::exchange(claim_.cold, false)) return;
+  admission_->tenants_[claim_.tenant].cold_requests -= 1;
+  admission_->counts_.cold_requests -= 1;
+  admission_->counts_.cold_bytes -= claim_.bytes;
+  admission_->counts_.cold_tokens -= claim_.tokens;
+}
+
 void Admission::Ticket::LeaveWait() {
+  LeaveCold();
   QueueWait* const wait = std::exchange(claim_.wait, nullptr);
   if (wait == nullptr) return;
   if (std::exchange(claim_.sent, false)) wait->Unsent();

@@ -21,6 +21,8 @@ namespace continuo::gateway {
 // 0 means no limit.
 struct TenantLimits {
   int64_t max_open_requests = 0;
+  // Requests that wait for a cold model (AdmissionRequest::is_cold).
+  int64_t max_cold_requests = 256;
   double requests_per_second = 0;
   double prompt_tokens_per_second = 0;
   // The amount that may be used at once after a pause, in seconds of the rates.
@@ -55,6 +57,9 @@ struct AdmissionRequest {
   absl::Duration time_left = absl::InfiniteDuration();  // until its deadline
   // A worker would begin it at once, although others wait.
   bool has_free_worker = false;
+  // Its model has no worker, so it may wait for minutes. All such requests together have half of
+  // each limit of all, so that other models' requests find room.
+  bool is_cold = false;
   // It continues a stream that a gateway has begun; rejecting it would lose the stream. It is
   // charged like any request, but bound only by the limits of all, by 90 % instead of 80 % of what
   // other tenants leave, by twice its tenant's max_open_requests, and by debt_seconds.
@@ -73,8 +78,8 @@ class Admission {
     Ticket(Ticket&& other) noexcept { *this = std::move(other); }
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { Release(); }
-    // True: a worker has the request and will report the begin of its prefill. False: the request
-    // has no worker.
+    // True: a worker has the request and will report the begin of its prefill; the request does not
+    // count as cold any more. False: the request has no worker.
     void SetSent(bool sent);
     // A worker has begun the prompt.
     void MarkRead();
@@ -90,12 +95,14 @@ class Admission {
       std::pair<std::string, int32_t> queue;  // key in queues_
       int64_t bytes = 0, tokens = 0, work_tokens = 0;
       QueueWait* wait = nullptr;  // until prefill begins
+      bool cold = false;          // until a worker has it
       bool sent = false;
       bool queued = true;
     };
     Ticket(Admission* admission, Claim claim) : admission_(admission), claim_(std::move(claim)) {}
     void Release();
-    // Both are called with the admission's lock held.
+    // These are called with the admission's lock held.
+    void LeaveCold();
     void LeaveWait();
     void LeaveQueue();
 
@@ -105,6 +112,7 @@ class Admission {
 
   struct Counts {
     int64_t open_requests = 0, open_bytes = 0, queued_requests = 0, queued_tokens = 0;
+    int64_t cold_requests = 0, cold_bytes = 0, cold_tokens = 0;
   };
 
   // `clock` outlives the admission; null means the system's clock.
@@ -133,12 +141,14 @@ class Admission {
 
  private:
   struct Tenant {
-    int64_t open_requests = 0, open_bytes = 0, queued_tokens = 0;
+    int64_t open_requests = 0, open_bytes = 0, queued_tokens = 0, cold_requests = 0;
     // The amounts that it may use now, below 0 in debt. Both are filled up to `time`.
     double requests = 0, prompt_tokens = 0;
     absl::Duration time;
   };
   absl::Status CheckAll(const AdmissionRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckCold(const AdmissionRequest& request, const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckShare(const AdmissionRequest& request, const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -181,6 +181,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
                         ? std::optional<int64_t>(request.stopping().max_tokens())
                         : std::nullopt,
       .time_left = result.context.deadline - dependencies_.relay.clock->Now(),
+      .is_cold = dependencies_.relay.router->IsCold(request.model()),
       // An empty continuation continues nothing.
       .is_continuation = received.has_accepted() || received.deltas_size() > 0};
   absl::StatusOr<Admission::Ticket> ticket = dependencies_.admission->Admit(asked);

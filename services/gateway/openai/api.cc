@@ -28,6 +28,9 @@ namespace http = boost::beast::http;
 // The events of a stream are sent at the latest when they are this long.
 constexpr size_t kMaxEventsBytes = 64 << 10;
 
+// The comment of a stream whose request has no worker yet.
+constexpr std::string_view kWaitingComment = ": waiting for a worker\n\n";
+
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 Endpoint EndpointOf(RouteId route) {
@@ -393,7 +396,12 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       if (woken || dependencies_.clock->Now() >= deadline) continue;
       if (!begun && silence > absl::ZeroDuration()) continue;
       if (!std::exchange(begun, true)) co_await BeginEvents(connection, headers);
-      co_await connection.SendComment();
+      // Nobody but a person reads it.
+      if (queue.is_sent()) {
+        co_await connection.SendComment();
+      } else {
+        co_await connection.SendStream(kWaitingComment);
+      }
       continue;
     }
     absl::Status status;
