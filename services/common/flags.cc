@@ -372,6 +372,11 @@ void Flags::Positional(std::string_view name, std::string* value, bool required,
   flag.option = impl_->app->add_option(flag.name);
 }
 
+void Flags::LogLevel(std::string* level) {
+  Choice("log_level", level, {"info", "warning", "error"},
+         "Lowest severity of log lines. Without info, requests that end well leave no line.");
+}
+
 void Flags::Require(std::string_view name) {
   const_cast<Flag*>(impl_->Find(name))->required = true;
 }

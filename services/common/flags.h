@@ -72,6 +72,9 @@ class Flags {
   // An argument without a name, which is an error to leave out where `required`.
   void Positional(std::string_view name, std::string* value, bool required, std::string_view help);
 
+  // Adds --log_level, the argument of SetLogLevel.
+  void LogLevel(std::string* level);
+
   // Makes the flag required: it has to be given, here or in the environment.
   void Require(std::string_view name);
 

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -54,6 +55,8 @@ struct AppendValue {
   }
 };
 
+std::atomic<LogSeverity> least_severity = LogSeverity::kInfo;
+
 // Held while a line is written.
 ABSL_CONST_INIT absl::Mutex writing(absl::kConstInit);
 
@@ -88,7 +91,14 @@ std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_vie
   return line;
 }
 
+void SetLogLevel(std::string_view level) {
+  least_severity = level == "error"     ? LogSeverity::kError
+                   : level == "warning" ? LogSeverity::kWarning
+                                        : LogSeverity::kInfo;
+}
+
 void Log(LogSeverity severity, std::string_view message, std::initializer_list<LogField> fields) {
+  if (severity < least_severity.load(std::memory_order_relaxed)) return;
   std::string line = FormatLogLine(absl::Now(), severity, message, fields);
   absl::MutexLock lock(&writing);
   WriteLine(std::move(line));

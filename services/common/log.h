@@ -45,6 +45,10 @@ struct LogField {
   LogValue value;
 };
 
+// Lines of a lower severity than `level` ("info", "warning" or "error") are not written from now
+// on. Called once, before other threads are started.
+void SetLogLevel(std::string_view level);
+
 // Writes one line. Thread-safe; lines of several threads do not mix.
 void Log(LogSeverity severity, std::string_view message,
          std::initializer_list<LogField> fields = {});

@@ -65,6 +65,7 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Address("listen", &c.listen, "Address of the gRPC server.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
   common::AddSpanFlags(flags, &c.spans);
+  flags.LogLevel(&c.log_level);
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server.");
   flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate.");
   flags.Text("tls_ca_file", &c.tls.ca_file,

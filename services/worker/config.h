@@ -24,6 +24,7 @@ struct WorkerConfig {
   std::string metrics_listen = "0.0.0.0:9090";
   common::TlsFiles tls;
   common::SpanTarget spans;
+  std::string log_level = "info";
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;
   int max_streams_per_connection = 4096;

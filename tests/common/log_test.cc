@@ -129,5 +129,22 @@ TEST(LogTest, LinesOfGrpcAreJsonToo) {
   EXPECT_EQ(line["source"], "file.cc:7");
 }
 
+TEST(LogTest, LinesBelowTheLevelAreNotWritten) {
+  testing::internal::CaptureStderr();
+  SetLogLevel("warning");
+  Log(LogSeverity::kInfo, "one");
+  Log(LogSeverity::kWarning, "two");
+  SetLogLevel("error");
+  Log(LogSeverity::kWarning, "three");
+  Log(LogSeverity::kError, "four");
+  SetLogLevel("info");
+  Log(LogSeverity::kInfo, "five");
+  std::vector<std::string> messages;
+  for (const std::string& line : Lines(testing::internal::GetCapturedStderr())) {
+    messages.push_back(json::parse(line)["message"]);
+  }
+  EXPECT_THAT(messages, ::testing::ElementsAre("two", "four", "five"));
+}
+
 }  // namespace
 }  // namespace continuo::common

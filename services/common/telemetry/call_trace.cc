@@ -8,14 +8,22 @@ namespace continuo::common {
 
 CallTrace::CallTrace(SpanExporter* exporter, std::string_view traceparent, const Clock* clock)
     : exporter_(exporter), clock_(clock) {
-  if (exporter_ == nullptr) return;
+  if (exporter_ == nullptr) {
+    parent_ = ParseTraceparent(traceparent);
+    return;
+  }
   context_ = exporter_->Begin(traceparent, &parent_);
   if (!recorded()) return;
   start_ = clock_->Now();
   elapsed_start_ = clock_->Elapsed();
 }
 
-void CallTrace::Set(std::string_view key, std::variant<std::string, int64_t, double> value) {
+std::string CallTrace::TraceId() const {
+  const std::optional<TraceContext>& context = context_.has_value() ? context_ : parent_;
+  return context.has_value() ? context->TraceId() : "";
+}
+
+void CallTrace::Set(std::string_view key, SpanValue value) {
   if (recorded()) attributes_.emplace_back(std::string(key), std::move(value));
 }
 

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,18 +18,23 @@ namespace continuo::common {
 // thread-safe.
 class CallTrace {
  public:
-  // Records nothing without an exporter, or where the sender of `traceparent` ("" for none) does
-  // not sample the trace. Exporter and clock outlive this.
+  // Records nothing without an exporter, or where the sender of `traceparent` ("" for none) or the
+  // exporter does not sample the trace. Exporter and clock outlive this.
   CallTrace(SpanExporter* exporter, std::string_view traceparent, const Clock* clock);
 
-  bool recorded() const { return context_.has_value(); }
+  bool recorded() const { return context_.has_value() && context_->sampled(); }
+  // There is a traceparent for calls made on its behalf, recorded or not.
+  bool has_context() const { return context_.has_value(); }
   // The sender of the call is in the same trace.
   bool has_parent() const { return parent_.has_value(); }
-  // The header for calls made on its behalf. Only where recorded.
+  // The header for calls made on its behalf. Only with has_context.
   std::string Traceparent() const { return context_->ToHeader(); }
+  // The id of the trace, for log lines, in hexadecimal: that of the sender where there is one, also
+  // of a trace that is not recorded. Empty where there is none.
+  std::string TraceId() const;
 
   // Adds an attribute, where the span is recorded.
-  void Set(std::string_view key, std::variant<std::string, int64_t, double> value);
+  void Set(std::string_view key, SpanValue value);
   void Set(std::string_view key, absl::Duration value) { Set(key, absl::ToDoubleSeconds(value)); }
   // Adds an event that happened `since_start` after the beginning of the call.
   void AddEvent(std::string_view name, absl::Duration since_start, SpanAttributes attributes);

@@ -33,6 +33,9 @@ void SetValue(const std::string& value, otlp::common::v1::AnyValue* to) {
 }
 void SetValue(int64_t value, otlp::common::v1::AnyValue* to) { to->set_int_value(value); }
 void SetValue(double value, otlp::common::v1::AnyValue* to) { to->set_double_value(value); }
+void SetValue(const std::vector<std::string>& values, otlp::common::v1::AnyValue* to) {
+  for (const std::string& value : values) SetValue(value, to->mutable_array_value()->add_values());
+}
 
 template <typename Message>
 void SetAttributes(const SpanAttributes& attributes, Message* to) {
@@ -75,6 +78,10 @@ void AddSpanFlags(Flags& flags, SpanTarget* target) {
   flags.Text("otlp_tls_cert_file", &target->tls.cert_file,
              "PEM certificate that the collector is shown.");
   flags.Text("otlp_tls_key_file", &target->tls.key_file, "PEM key of --otlp_tls_cert_file.");
+  flags.Number(
+      "trace_sample_ratio", &target->sample_ratio, 0, 1,
+      "Share of the requests without a traceparent that are traced. One with a traceparent "
+      "is traced as that says.");
 }
 
 absl::StatusOr<std::unique_ptr<SpanExporter>> SpanExporter::Open(SpanExporterOptions options) {
@@ -105,7 +112,11 @@ std::optional<TraceContext> SpanExporter::Begin(std::string_view traceparent,
   *parent = ParseTraceparent(traceparent);
   if (parent->has_value() && !(*parent)->sampled()) return std::nullopt;
   absl::MutexLock lock(&mutex_);
-  return MakeSpanContext(*parent, random_);
+  TraceContext context = MakeSpanContext(*parent, random_);
+  if (!parent->has_value() && !absl::Bernoulli(random_, options_.target.sample_ratio)) {
+    context.flags = 0;
+  }
+  return context;
 }
 
 void SpanExporter::Add(TraceSpan span) {

@@ -31,8 +31,8 @@
 namespace continuo::common {
 
 // Texts are cut to 256 bytes and made valid UTF-8.
-using SpanAttributes =
-    std::vector<std::pair<std::string, std::variant<std::string, int64_t, double>>>;
+using SpanValue = std::variant<std::string, int64_t, double, std::vector<std::string>>;
+using SpanAttributes = std::vector<std::pair<std::string, SpanValue>>;
 
 struct SpanEvent {
   std::string name;
@@ -56,8 +56,12 @@ struct SpanTarget {
   std::string endpoint;  // "host:port"; "" exports nothing.
   // Without files spans are sent in the clear, as to a collector in the same pod.
   TlsFiles tls = {.flag_prefix = "otlp_tls"};
+  // The share of the traces that begin here that are recorded. A call that comes with a trace is
+  // recorded if that is.
+  double sample_ratio = 1;
 };
-// Adds --otlp_endpoint, --otlp_tls_ca_file, --otlp_tls_cert_file and --otlp_tls_key_file.
+// Adds --otlp_endpoint, --otlp_tls_ca_file, --otlp_tls_cert_file, --otlp_tls_key_file and
+// --trace_sample_ratio.
 void AddSpanFlags(Flags& flags, SpanTarget* target);
 
 struct SpanExporterOptions {
@@ -81,8 +85,9 @@ class SpanExporter {
   SpanExporter& operator=(const SpanExporter&) = delete;
 
   // Begins the span of a call that came with this traceparent ("" for none). Returns nullopt where
-  // it is not recorded. Sets `parent` to the header's context, or empty where the header is not
-  // valid.
+  // the caller does not record its trace, and a context that is not sampled where a new trace is
+  // left out by the ratio: calls made on its behalf carry that on. Sets `parent` to the header's
+  // context, or empty where the header is not valid.
   std::optional<TraceContext> Begin(std::string_view traceparent,
                                     std::optional<TraceContext>* parent);
 

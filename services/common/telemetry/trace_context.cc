@@ -50,6 +50,12 @@ void Fill(std::span<uint8_t> bytes, absl::BitGenRef random) {
 
 }  // namespace
 
+std::string TraceContext::TraceId() const {
+  std::string id;
+  AppendHex(trace_id, id);
+  return id;
+}
+
 std::string TraceContext::ToHeader() const {
   std::string header = "00-";
   AppendHex(trace_id, header);

@@ -18,6 +18,8 @@ struct TraceContext {
   uint8_t flags = 0;
 
   bool sampled() const { return (flags & 1) != 0; }
+  // The trace's id in hexadecimal.
+  std::string TraceId() const;
   // Formats the header: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".
   std::string ToHeader() const;
 };

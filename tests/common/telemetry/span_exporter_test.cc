@@ -143,6 +143,7 @@ TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
   trace.Set("tokens", int64_t{7});
   trace.Set("queue_seconds", absl::Milliseconds(1500));
   trace.Set("name", std::string(255, 'a') + "\xe2\x82\xac");
+  trace.Set("reasons", std::vector<std::string>{"stop", "length"});
   trace.AddEvent("migration", absl::Milliseconds(2), {{"worker", "w"}});
   trace.End("worker.generate", absl::AbortedError("text that stays here"));
   const auto spans = collector.WaitForSpans(1);
@@ -156,11 +157,13 @@ TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
   EXPECT_GE(span.end_time_unix_nano(), span.start_time_unix_nano());
   EXPECT_EQ(span.status().code(), otlp::trace::v1::Status::STATUS_CODE_ERROR);
   EXPECT_EQ(span.status().message(), "ABORTED");
-  ASSERT_EQ(span.attributes_size(), 4);
+  ASSERT_EQ(span.attributes_size(), 5);
   EXPECT_EQ(span.attributes(0).value().string_value(), "llama");
   EXPECT_EQ(span.attributes(1).value().int_value(), 7);
   EXPECT_EQ(span.attributes(2).value().double_value(), 1.5);
   EXPECT_EQ(span.attributes(3).value().string_value(), std::string(255, 'a') + "\xef\xbf\xbd");
+  ASSERT_EQ(span.attributes(4).value().array_value().values_size(), 2);
+  EXPECT_EQ(span.attributes(4).value().array_value().values(1).string_value(), "length");
   ASSERT_EQ(span.events_size(), 1);
   EXPECT_EQ(span.events(0).name(), "migration");
   EXPECT_EQ(span.events(0).time_unix_nano(), span.start_time_unix_nano() + 2'000'000);
@@ -179,6 +182,37 @@ TEST(SpanExporterTest, WhatTheSenderDoesNotSampleIsNotRecorded) {
   EXPECT_FALSE(CallTrace(nullptr, kParent, &clock).recorded());
   EXPECT_TRUE(CallTrace(exporter.get(), "", &clock).recorded());
   EXPECT_TRUE(CallTrace(exporter.get(), "nonsense", &clock).recorded());
+}
+
+TEST(SpanExporterTest, ATraceThatBeginsHereIsSampledByTheRatio) {
+  const SystemClock clock;
+  const std::unique_ptr<SpanExporter> none =
+      Open({.target = {.endpoint = "127.0.0.1:1", .sample_ratio = 0}});
+  const CallTrace left_out(none.get(), "", &clock);
+  EXPECT_FALSE(left_out.recorded());
+  // Who is called on its behalf does not record it either, and has its id for the log.
+  ASSERT_TRUE(left_out.has_context());
+  EXPECT_TRUE(left_out.Traceparent().ends_with("-00")) << left_out.Traceparent();
+  EXPECT_EQ(left_out.TraceId(), left_out.Traceparent().substr(3, 32));
+  // A caller's trace goes on.
+  EXPECT_TRUE(CallTrace(none.get(), kParent, &clock).recorded());
+
+  const std::unique_ptr<SpanExporter> half =
+      Open({.target = {.endpoint = "127.0.0.1:1", .sample_ratio = 0.5}});
+  int recorded = 0;
+  for (int i = 0; i < 1000; ++i) recorded += CallTrace(half.get(), "", &clock).recorded();
+  // The expectation is 500, sigma 16.
+  EXPECT_GT(recorded, 400);
+  EXPECT_LT(recorded, 600);
+}
+
+TEST(SpanExporterTest, TheIdOfATraceIsKnownWithoutASpan) {
+  const SystemClock clock;
+  const std::string id = std::string(kParent).substr(3, 32);
+  EXPECT_EQ(CallTrace(nullptr, kParent, &clock).TraceId(), id);
+  EXPECT_EQ(CallTrace(nullptr, "", &clock).TraceId(), "");
+  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = "127.0.0.1:1"}});
+  EXPECT_EQ(CallTrace(exporter.get(), kParent, &clock).TraceId(), id);
 }
 
 TEST(SpanExporterTest, ACollectorThatHangsCostsSpansAndNoTime) {

@@ -165,6 +165,7 @@ void GenerateCall::LogEnd(const absl::Status& status) {
   const std::string tenant = info_.ok() ? info_->tenant : "";
   common::Log(common::LogSeverity::kInfo, "generate",
               {{"request_id", label_},
+               {"trace_id", trace_.TraceId()},
                {"tenant", tenant},
                {"code", protocol::StatusName(status.code())},
                {"prompt_tokens", report.prompt_tokens},
