@@ -13,7 +13,7 @@ OUT = pathlib.Path(__file__).resolve().parents[1] / "helm/continuo/files/dashboa
 G = 'namespace=~"$namespace",model=~"$model"'  # gateways and workers, by model
 N = 'namespace=~"$namespace"'                  # what has no model
 W = 'namespace=~"$namespace",pod=~"$pod"'      # one worker
-BAD = 'code=~"INTERNAL|UNKNOWN|DATA_LOSS|UNAVAILABLE|DEADLINE_EXCEEDED"'
+BAD = 'code=~"INTERNAL|UNKNOWN|DATA_LOSS|UNAVAILABLE|DEADLINE_EXCEEDED",reason!~"CONTINUE|DRAINING"'
 
 
 def rate(metric, labels, by="", window="$__rate_interval"):
@@ -43,7 +43,7 @@ FLEET = [
     ("Open streams", "short", {"": f"sum(continuo_gateway_open_streams{{{N}}})"}, "", "stat"),
     ("Generated tokens", "short", {"": rate("continuo_generated_tokens_total", G)}, "A second", "stat"),
     ("Serving workers", "short",
-     {"": f'sum(max by (namespace, model) (continuo_gateway_workers{{{G},state="serving"}}))'}, "",
+     {"": f'sum(max by (namespace, model, pool) (continuo_gateway_workers{{{G},state="serving"}}))'}, "",
      "stat"),
     ("Failed", "percentunit", {"": share(rate("continuo_gateway_requests_total", f"{G},{BAD}"),
                                          rate("continuo_gateway_requests_total", G))},
@@ -78,9 +78,22 @@ FLEET = [
     ("Queue time at workers", "s", quantiles("continuo_queue_seconds", G),
      "From arrival to the first step"),
     ("Request latency", "s", quantiles("continuo_request_seconds", G), "On a worker"),
+    "Limits of gateways",
+    ("Open streams", "percentunit",
+     {"{{pod}}": share(f"continuo_gateway_open_streams{{{N}}}", f"continuo_gateway_max_open_streams{{{N}}}")},
+     "Share of --max_open_requests"),
+    ("Bytes of open requests", "percentunit",
+     {"{{pod}}": share(f"continuo_gateway_open_bytes{{{N}}}", f"continuo_gateway_max_open_bytes{{{N}}}")},
+     "Share of --max_open_bytes"),
+    ("Queued prompt tokens", "percentunit",
+     {"{{pod}}": share(f"sum by (pod) (continuo_gateway_queued_prompt_tokens{{{N}}})",
+                       f"sum by (pod) (continuo_gateway_max_queued_prompt_tokens{{{N}}})")},
+     "Share of --max_queued_tokens"),
+    ("Requests without a worker", "short", {"{{pod}}": f"continuo_gateway_cold_requests{{{N}}}"},
+     "They wait for models of pools at zero"),
     "Workers",
     ("Workers by state", "short",
-     {"{{state}}": f"sum by (state) (max by (namespace, model, state) "
+     {"{{state}}": f"sum by (state) (max by (namespace, model, pool, state) "
                    f"(continuo_gateway_workers{{{G}}}))"}, "As gateways see them"),
     ("KV occupancy", "percentunit",
      {"{{pod}}": KV_OCCUPANCY}, ""),
@@ -171,9 +184,9 @@ SLO = [
      {"{{code}}": rate("continuo_gateway_requests_total", f"{G},{BAD}", "code")}, ""),
     "Latency: 95 % of the answers",
     ("First token", "s", {"{{model}} p95": f"continuo:first_token_seconds:p95{{{G}}}",
-                          "objective": "max(continuo:slo_first_token_seconds)"}, ""),
+                          "objective": f"max(continuo:slo_first_token_seconds{{{N}}})"}, ""),
     ("Inter-token latency", "s", {"{{model}} p95": f"continuo:inter_token_seconds:p95{{{G}}}",
-                             "objective": "max(continuo:slo_inter_token_seconds)"}, ""),
+                             "objective": f"max(continuo:slo_inter_token_seconds{{{N}}})"}, ""),
     ("First tokens by duration", "short",
      {"{{le}}": rate("continuo_gateway_time_to_first_token_seconds_bucket", G, "le")}, "", "heatmap"),
     ("Inter-token latencies by duration", "short",
@@ -186,8 +199,47 @@ SLO = [
      {"": share(rate("continuo_gateway_rejected_total", f'{N},reason="OVERLOADED"'),
                 rate("continuo_gateway_requests_total", N))}, "Share of requests"),
 ]
+# Each panel has a line for each pool, so that a canary stands beside the stable pool.
+CANARY = [
+    "Traffic",
+    ("Requests", "reqps", {"{{pool}}": rate("continuo_gateway_requests_total", G, "pool")}, "Ended, a second"),
+    ("Share of requests", "percentunit",
+     {"{{pool}}": rate("continuo_gateway_requests_total", G, "pool") + " / on () group_left () (" +
+                  rate("continuo_gateway_requests_total", G) + " > 0)"},
+     "As the weights say, where each pool has workers"),
+    ("Serving workers", "short",
+     {"{{pool}}": f'sum by (pool) (max by (namespace, model, pool) '
+                  f'(continuo_gateway_workers{{{G},state="serving"}}))'}, "As gateways see them"),
+    "Errors",
+    ("Failed", "percentunit", {"{{pool}}": share(rate("continuo_gateway_requests_total", f"{G},{BAD}", "pool"),
+                                                 rate("continuo_gateway_requests_total", G, "pool"))},
+     "Share of requests, for reasons of ours"),
+    ("Ends by status", "reqps",
+     {"{{pool}} {{code}} {{reason}}":
+      rate("continuo_gateway_requests_total", G, "pool, code, reason") + " > 0"}, "As clients see it"),
+    ("Migrations away", "ops",
+     {"{{pool}} {{reason}}": rate("continuo_gateway_migrations_total", G, "pool, reason")},
+     "By the pool that was left, a second"),
+    "Latency",
+    *((title, "s", {f"{{{{pool}}}} p{round(q * 100)}": quantile(q, metric, G, "pool, le") for q in (0.5, 0.95)}, what)
+      for title, metric, what in (
+          ("First token", "continuo_gateway_time_to_first_token_seconds", "From admission at the gateway"),
+          ("Between tokens", "continuo_gateway_inter_token_seconds", "As the gateway sees them arrive"),
+          ("Request", "continuo_gateway_request_seconds", "Those that end well, until the client has all"),
+          ("Queue", "continuo_gateway_queue_seconds", "Until a worker begins the prompt"),
+          ("Stall of a migration", "continuo_gateway_migration_stall_seconds", "By the pool that goes on"))),
+    ("First token, canary to stable", "short",
+     {"{{pool}}": "(" + quantile(0.95, "continuo_gateway_time_to_first_token_seconds", G, "pool, le") +
+      ") / scalar(min(" + quantile(0.95, "continuo_gateway_time_to_first_token_seconds", G, "pool, le") + "))"},
+     "p95, relative to the fastest pool"),
+    "Builds",
+    ("Workers by fingerprint", "short",
+     {"{{pool}} {{fingerprint}}": f"sum by (pool, fingerprint) (max by (namespace, model, pool, fingerprint) "
+                                  f"(continuo_gateway_fingerprint_workers{{{G}}}))"},
+     "Streams go on byte for byte among equal ones"),
+]
 DASHBOARDS = {"fleet": ("Continuo / Fleet", FLEET), "worker": ("Continuo / Worker", WORKER),
-              "slo": ("Continuo / SLOs", SLO)}
+              "slo": ("Continuo / SLOs", SLO), "canary": ("Continuo / Canary", CANARY)}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 

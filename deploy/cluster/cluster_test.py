@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
+import re
 import secrets
 import sys
 import time
@@ -431,6 +432,54 @@ class Test:
         cluster.helm_upgrade()
         self.whole()
 
+    def canary_is_seen_in_metrics(self):
+        """A canary of other weights takes a tenth of the requests, and its series stand beside those of
+        the stable pool at every gateway."""
+        canary = {"model": {"name": "demo", "pvc": {"claim": "models", "path": "other"}}, "weight": 1,
+                  "replicas": 1}
+        cluster.helm_upgrade("--set=pools.demo.weight=9", f"--set-json=pools.canary={json.dumps(canary)}")
+        gateways = [f"{pod['status']['podIP']}:9091" for pod in ready("gateway")]
+
+        def by_pool(name, **labels):
+            result = {}
+            for address in gateways:
+                for series, value in cluster.metrics(address).items():
+                    of = dict(re.findall(r'(\w+)="([^"]*)"', series))
+                    if series.split("{")[0] == name and labels.items() <= of.items():
+                        result[of["pool"]] = result.get(of["pool"], 0) + value
+            return result
+
+        def fingerprints(pool):
+            return {re.search('fingerprint="([^"]*)"', series).group(1)
+                    for address in gateways for series, value in cluster.metrics(address).items()
+                    if series.startswith("continuo_gateway_fingerprint_workers") and f'pool="{pool}"' in series}
+
+        def sees_both():
+            serving = by_pool("continuo_gateway_workers", state="serving")
+            return serving.get("demo") == 2 * len(gateways) and serving.get("canary") == len(gateways)
+        wait_until(sees_both, 60, "both pools at all gateways")
+        ok = by_pool("continuo_gateway_requests_total", code="OK")
+
+        def served():
+            now = by_pool("continuo_gateway_requests_total", code="OK")
+            return {pool: now.get(pool, 0) - ok.get(pool, 0) for pool in ("demo", "canary")}
+        # Answers of other weights differ, and only their metrics matter here.
+        clients = [fleet.Client(address.replace(":9091", ":50050")) for address in gateways]
+        for i in range(200):
+            clients[i % len(clients)].generate(pb.GenerateRequest(
+                model="demo", text=f"Mira lives in Oslo. {i}", stopping=pb.Stopping(max_tokens=2)))
+        counted = wait_until(lambda: sum(served().values()) == 200 and served(), 30, "all requests counted")
+        print("   ", counted, flush=True)
+        # The expectation is 20, sigma 4.2.
+        assert 3 <= counted["canary"] <= 45, counted
+        for histogram in ("request", "queue", "time_to_first_token"):
+            counts = by_pool(f"continuo_gateway_{histogram}_seconds_count")
+            assert min(counts["demo"], counts["canary"]) > 0, (histogram, counts)
+        assert len(fingerprints("demo")) == len(fingerprints("canary")) == 1
+        assert fingerprints("demo") != fingerprints("canary")
+        cluster.helm_upgrade()
+        self.whole()
+
     def gateways_scale_on_cpu(self):
         """There are two gateways at rest, and three under load."""
         cluster.helm_upgrade(
@@ -514,6 +563,7 @@ STEPS = ["api_server_takes_every_example", "stream_through_service_and_node_port
          "worker_added_takes_load", "worker_taken_away", "update_to_another_build",
          "update_to_other_weights", "node_drained", "node_lost", "tls_and_keys",
          "models_are_downloaded", "zero_and_back_beside_a_second_model",
+         "canary_is_seen_in_metrics",
          "gateways_scale_on_cpu", "autoscaling_on_kv_occupancy", "autoscaling_on_queued_tokens"]
 
 

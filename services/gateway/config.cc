@@ -22,8 +22,8 @@ constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("workers", &c.workers,
              "Addresses of the workers: host:port,host:port or dns:///NAME:PORT or "
-             "dns://SERVER:PORT/NAME:PORT. Several pools are given with their weights: "
-             "TARGET@95;TARGET@5.");
+             "dns://SERVER:PORT/NAME:PORT. Several pools are given with their weights, and "
+             "with names for metrics: stable=TARGET@95;canary=TARGET@5.");
   flags.Require("workers");
   flags.TextList(
       "models", &c.models,
@@ -41,6 +41,9 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
              "Origins whose pages may use the HTTP server in a browser, such as "
              "https://app.example,http://localhost:3000; * allows all. Empty: none.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
+  flags.Integer<int>("max_tenant_series", &c.max_tenant_series, 0, 1 << 20,
+                     "Number of tenants that have metrics of their own. Those beyond it count as "
+                     "\"other\", until one has been quiet for an hour.");
   flags.OptionalAddress(
       "scaler_listen", &c.scaler.listen,
       "Address at which KEDA asks, as of an external-push scaler, who waits for a model. It has "
@@ -136,6 +139,7 @@ ParsedConfig ParseGatewayConfig(int argc, const char* const* argv) {
   AddDurationFlags(flags, config);
   AddSecurityFlags(flags, config);
   common::AddSpanFlags(flags, &config.spans);
+  flags.LogLevel(&config.log_level);
   parsed.exit_code = flags.Parse(argc, argv);
   if (parsed.exit_code.has_value()) return parsed;
   config.admission.max_open_bytes = static_cast<int64_t>(open_bytes);

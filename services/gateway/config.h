@@ -33,6 +33,8 @@ struct GatewayConfig {
   common::TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
   common::SpanTarget spans;
+  std::string log_level = "info";
+  int max_tenant_series = 1000;  // Tenants with series of their own; the rest share one.
   AuthOptions auth;
   AdmissionLimits admission;
   // The limits of the methods that one worker answers, whose texts and answers are held while a

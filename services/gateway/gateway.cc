@@ -68,7 +68,7 @@ Gateway::Gateway(const GatewayConfig& config)
       health_(&view_),
       admission_(config.admission, &clock_),
       forwarded_(config.forwarded, &clock_),
-      metrics_(&admission_, &view_, &clock_),
+      metrics_(&admission_, &view_, &clock_, config.max_tenant_series),
       router_(FindPolicy(config.routing_policy), &view_, &clock_, random_,
               {.declared_models = {config.models.begin(), config.models.end()}}),
       budget_(&clock_),
@@ -97,6 +97,7 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
 absl::Status Gateway::ConnectWorkers() {
   RETURN_IF_ERROR(CheckModels(config_.models));
   ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver));
+  metrics_.set_pool_names(discovery_->PoolNames());
   ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
   ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));
   WorkerPoolOptions options;

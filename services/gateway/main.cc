@@ -8,6 +8,7 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
+#include "services/common/log.h"
 #include "services/common/process.h"
 #include "services/common/shutdown.h"
 #include "services/gateway/config.h"
@@ -22,6 +23,7 @@ int Main(int argc, char** argv) {
   if (parsed.exit_code.has_value()) return *parsed.exit_code;
 
   common::PrepareProcess();
+  common::SetLogLevel(parsed.config.log_level);
   common::ShutdownSignal signal;
   const absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(parsed.config);
   if (!gateway.ok()) {

@@ -111,12 +111,12 @@ std::shared_ptr<gateway::WorkerCall> SimulatedGateway::Start(
   return stream;
 }
 
-void SimulatedGateway::OnMigration(std::string_view, std::string_view reason) {
+void SimulatedGateway::OnMigration(const gateway::RelayLabels&, std::string_view reason) {
   const auto at = totals_.migrations.try_emplace(std::string(reason)).first;
   at->second += 1;
 }
 
-void SimulatedGateway::OnStall(std::string_view, absl::Duration stall) {
+void SimulatedGateway::OnStall(const gateway::RelayLabels&, absl::Duration stall) {
   totals_.stalls += 1;
   totals_.stall += stall;
 }

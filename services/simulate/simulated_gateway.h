@@ -77,10 +77,11 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
                                              const gateway::CallContext& context,
                                              bool is_migration) override;
   // Of RelayObserver.
-  void OnFirstToken(std::string_view, absl::Duration) override {}
-  void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMigration(std::string_view model, std::string_view reason) override;
-  void OnStall(std::string_view model, absl::Duration stall) override;
+  void OnBegun(const gateway::RelayLabels&, absl::Duration) override {}
+  void OnFirstToken(const gateway::RelayLabels&, absl::Duration) override {}
+  void OnTokens(const gateway::RelayLabels&, absl::Duration, int) override {}
+  void OnMigration(const gateway::RelayLabels& labels, std::string_view reason) override;
+  void OnStall(const gateway::RelayLabels& labels, absl::Duration stall) override;
 
   int number() const { return number_; }
   const gateway::Admission& admission() const { return admission_; }

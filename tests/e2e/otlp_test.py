@@ -123,9 +123,11 @@ class OtlpTest(unittest.TestCase):
         spans = collector.wait_for(2)
         gateway, worker = spans["continuo-gateway"][0], spans["continuo-worker"][0]
         self.check_joined(gateway, worker)
-        self.assertEqual((gateway.name, worker.name), ("gateway.generate", "worker.generate"))
+        self.assertEqual((gateway.name, worker.name), ("text_completion demo-model", "worker.generate"))
         seen = attributes(gateway)
-        expected = {"gen_ai.request.model": "demo-model", "gen_ai.usage.output_tokens": 20,
+        expected = {"gen_ai.operation.name": "text_completion", "gen_ai.provider.name": "continuo",
+                    "gen_ai.response.model": "demo-model", "gen_ai.response.id": "mine",
+                    "gen_ai.usage.output_tokens": 20, "continuo.pool": "0",
                     "rpc.grpc.status_code": 0, "continuo.request_id": "mine",
                     "continuo.tenant": "default", "continuo.migrations": 0}
         self.assertEqual({k: seen[k] for k in expected}, expected)
@@ -141,13 +143,30 @@ class OtlpTest(unittest.TestCase):
                     "cached_prompt_tokens"):
             self.assertGreaterEqual(told[f"continuo.{key}"], 0, key)
         # The log lines have the same values.
+        self.assertEqual([v.string_value for v in seen["gen_ai.response.finish_reasons"].values], ["length"])
+        self.assertEqual(seen["gen_ai.request.max_tokens"], 20)
         line = self.gateway.wait_for_log("request")
+        self.assertEqual((line["trace_id"], line["pool"]), (TRACE, "0"))
         for key in ("without_worker", "queue", "prefill", "stall", "longest_gap"):
             self.assertAlmostEqual(line[key], seen[f"continuo.{key}_seconds"], delta=1e-6)
         line = self.workers[0].wait_for_log("generate")
+        self.assertEqual(line["trace_id"], TRACE)
         for key in ("queue", "prefill", "decode"):
             self.assertAlmostEqual(line[key], told[f"continuo.{key}_seconds"], delta=1e-6)
         self.assertNotIn(SECRET.encode(), collector.raw)
+
+    def test_what_is_not_sampled_has_an_id_in_both_logs_and_no_span(self):
+        collector = self.collector()
+        self.start(1, f"--otlp_endpoint={collector.address}", "--trace_sample_ratio=0")
+        self.client.generate(request())
+        ids = {self.gateway.wait_for_log("request")["trace_id"],
+               self.workers[0].wait_for_log("generate")["trace_id"]}
+        self.assertRegex(ids.pop(), "^[0-9a-f]{32}$")
+        self.assertFalse(ids, "the worker has another trace")
+        # A client's own trace is recorded all the same, and is all that the collector gets.
+        self.client.generate(request(), metadata=[("traceparent", TRACEPARENT)])
+        spans = [span for of in collector.wait_for(2).values() for span in of]
+        self.assertEqual({span.trace_id.hex() for span in spans}, {TRACE})
 
     def test_spans_go_over_tls(self):
         authority = certificates.Authority()

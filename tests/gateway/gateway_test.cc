@@ -171,7 +171,7 @@ TEST_F(GatewayTest, AStreamThatNoWorkerTookIsCountedUnderItsModel) {
   EXPECT_THAT(
       http.Read().body(),
       HasSubstr(absl::StrCat("continuo_gateway_requests_total{code=\"UNAVAILABLE\",model=\"",
-                             request.model(), "\"} 1\n")));
+                             request.model(), "\",pool=\"\",reason=\"NO_WORKER\"} 1\n")));
 }
 
 // The parameter: whether a worker that stops sending the stream goes on to report.

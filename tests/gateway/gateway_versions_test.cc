@@ -94,6 +94,11 @@ class OtherWorker {
       }
       return grpc::Status::OK;
     }
+    grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                            v1::ListModelsResponse* response) override {
+      response->add_models()->set_name(w->report_.model());
+      return grpc::Status::OK;
+    }
     OtherWorker* const w;
   };
   struct Load : v1::WorkerService::Service {

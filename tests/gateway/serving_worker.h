@@ -16,10 +16,11 @@ namespace continuo::gateway {
 // Ignores everything.
 class IgnoringObserver : public RelayObserver {
  public:
-  void OnFirstToken(std::string_view, absl::Duration) override {}
-  void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMigration(std::string_view, std::string_view) override {}
-  void OnStall(std::string_view, absl::Duration) override {}
+  void OnBegun(const RelayLabels&, absl::Duration) override {}
+  void OnFirstToken(const RelayLabels&, absl::Duration) override {}
+  void OnTokens(const RelayLabels&, absl::Duration, int) override {}
+  void OnMigration(const RelayLabels&, std::string_view) override {}
+  void OnStall(const RelayLabels&, absl::Duration) override {}
 };
 
 // A worker of the model "fake" at the address `name`, called worker-`name`, that serves forever.

@@ -137,7 +137,10 @@ class ExamplesTest(unittest.TestCase):
             gateway = next(p for o, p in chart.pods(rendered)
                            if o["metadata"]["name"].endswith("-gateway"))
             workers = gateway["containers"][0]["args"][0].removeprefix("--workers=").split(";")
-            names = {w.split("@")[0].removeprefix("dns:///").split(".")[0] for w in workers}
+            for worker in workers:
+                pool, _, target = worker.partition("=dns:///")
+                self.assertTrue(target.split(".")[0].endswith(f"-worker-{pool}"), worker)
+            names = {w.split("=dns:///")[1].split(".")[0] for w in workers}
             headless = {o["metadata"]["name"] for o in rendered if o["kind"] == "Service" and
                         o["spec"].get("clusterIP") == "None" and
                         not o["metadata"]["name"].endswith(("-metrics", "-gateway-headless"))}

@@ -34,7 +34,7 @@ PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
 def cut(rules):
     """A minute of the rules' windows, seconds of those of the load reports; objectives of 1 µs."""
     rules = re.sub(r"\[(5m|10m|15m|30m|1h|6h)\]", "[1m]", rules).replace("[10m:15s]", "[15s:1s]")
-    return rules.replace("vector(5)", "vector(1e-6)").replace("vector(0.5)", "vector(1e-6)")
+    return re.sub(r"(\(continuo_gateway_build_info\)) \* [0-9.]+", r"\1 * 1e-6", rules)
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ class FiredTest(unittest.TestCase):
         self.gateway = fleet.start_gateway(
             ",".join(f"127.0.0.1:{port}" for port, _ in self.ports), self.otlp,
             f"--api_keys_file={self.folder}/keys", f"--no_worker_wait={NO_WORKER_WAIT_S}s",
-            "--max_queued_tokens=2500")
+            "--max_queued_tokens=2500", "--models=tiny", "--cold_start_wait=0")
         self.prometheus = Prometheus(
             {"gateway-0": self.gateway.metrics_address} |
             {f"worker-{i}": f"127.0.0.1:{metrics}" for i, (_, metrics) in enumerate(self.ports)},
@@ -219,7 +219,8 @@ class FiredTest(unittest.TestCase):
         self.fires("ContinuoMigrationsSlow")
         # This time they wait for too long.
         self.workers[0].kill()
-        self.fires("ContinuoNoWorker", "ContinuoErrorBudgetBurnsFast", "ContinuoErrorBudgetBurnsSlowly")
+        self.fires("ContinuoNoWorker", "ContinuoErrorBudgetBurnsFast", "ContinuoErrorBudgetBurnsSlowly",
+                   "ContinuoColdStartStuck")
 
     def restarts(self):
         for i in range(4):

@@ -21,7 +21,8 @@ import fleet  # found by queries
 ZERO_WHEN_WELL = {("fleet", "Failed"), ("fleet", "Rejected or given up"),
                   ("fleet", "Errors of workers"), ("worker", "Defects"), ("slo", "Failed"),
                   ("slo", "Budget used, 6 hours"), ("slo", "Failed requests by status"),
-                  ("slo", "Rejected for overload")}
+                  ("slo", "Rejected for overload"), ("canary", "Failed"),
+                  ("fleet", "Requests without a worker")}
 
 
 class LiveTest(unittest.TestCase):

@@ -88,6 +88,7 @@ dns:///{{ include "continuo.poolName" . }}.{{ $root.Release.Namespace }}.svc.{{ 
 {{- if gt (len $.Values.pools) 1 }}
 {{- $target = printf "%s@%s" $target (include "continuo.number" $pool.weight) }}
 {{- end }}
+{{- $target = printf "%s=%s" $name $target }}
 {{- $targets = append $targets $target }}
 {{- end }}
 {{- join ";" $targets }}

@@ -129,6 +129,7 @@ class Admission {
   // max_queued_tokens is admitted if nothing else is queued.
   absl::StatusOr<Ticket> Admit(const AdmissionRequest& request);
   Counts counts() const;
+  const AdmissionLimits& limits() const { return limits_; }
   // The counts of one requested model.
   struct ModelCounts {
     int64_t open_requests = 0, queued_tokens = 0;

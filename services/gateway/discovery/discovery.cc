@@ -16,6 +16,12 @@ absl::StatusOr<std::unique_ptr<Discovery>> Discovery::Open(const std::string& wo
   return discovery;
 }
 
+std::vector<std::string> Discovery::PoolNames() const {
+  std::vector<std::string> names;
+  for (const PoolSpec& pool : pools_) names.push_back(pool.name);
+  return names;
+}
+
 void Discovery::Start(OnAddresses on_addresses) {
   on_addresses_ = std::move(on_addresses);
   for (size_t i = 0; i < resolvers_.size(); ++i) {

@@ -29,6 +29,9 @@ class Discovery {
   static absl::StatusOr<std::unique_ptr<Discovery>> Open(const std::string& workers,
                                                          const ResolverOptions& options);
 
+  // The names of the pools, by their numbers.
+  std::vector<std::string> PoolNames() const;
+
   // Called once. `on_addresses` may be called by this, and later from the resolvers' threads.
   void Start(OnAddresses on_addresses);
   // The addresses are likely to have changed: the resolvers ask again now.

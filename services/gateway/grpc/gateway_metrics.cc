@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
+#include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "services/common/telemetry/metrics.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
@@ -13,32 +16,64 @@
 namespace continuo::gateway {
 namespace {
 
-constexpr size_t kMaxTenants = 1000;
+constexpr char kOtherTenants[] = "other";
 constexpr std::string_view kUnknownModel = "unknown";
 constexpr std::array kMigrationReasons = {"drained", "lost", "silent", "fault", "overloaded"};
+// The reasons that an end of this status may have, beside none.
+struct EndReason {
+  absl::StatusCode code;
+  std::string_view reason;
+};
+constexpr EndReason kEndReasons[] = {
+    {absl::StatusCode::kUnavailable, protocol::kReasonContinue},
+    {absl::StatusCode::kUnavailable, protocol::kReasonDraining},
+    {absl::StatusCode::kUnavailable, protocol::kReasonNoWorker},
+    {absl::StatusCode::kUnavailable, protocol::kReasonWorkerLost},
+    {absl::StatusCode::kResourceExhausted, protocol::kReasonOverloaded},
+    {absl::StatusCode::kResourceExhausted, protocol::kReasonRateLimited},
+    {absl::StatusCode::kResourceExhausted, protocol::kReasonSlowReader},
+    {absl::StatusCode::kInvalidArgument, protocol::kReasonContextTooLong},
+    {absl::StatusCode::kFailedPrecondition, protocol::kReasonModelChanged},
+    {absl::StatusCode::kInternal, protocol::kReasonPoison},
+    {absl::StatusCode::kAborted, protocol::kReasonAborted},
+};
 constexpr std::array kRejectReasons = {protocol::kReasonOverloaded, protocol::kReasonRateLimited,
                                        protocol::kReasonNoWorker, protocol::kReasonContinue};
 
-// Bucket bounds in seconds. The first two are those that dashboards of vLLM expect.
+// Bucket bounds in seconds. All but the last are those that dashboards of vLLM expect.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBuckets = {
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
     1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0};
+const prometheus::Histogram::BucketBoundaries kRequestBuckets = {
+    0.3,  0.5,  0.8,  1.0,  1.5,  2.0,   2.5,   5.0,   10.0,  15.0,
+    20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0};
 const prometheus::Histogram::BucketBoundaries kInterTokenBuckets = {
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
     0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
 const prometheus::Histogram::BucketBoundaries kStallBuckets = {0.01, 0.025, 0.05, 0.1,  0.25, 0.5,
                                                                1.0,  2.5,   5.0,  10.0, 30.0, 60.0};
 
-void CollectGauges(const Admission& admission, const LoadView& view, const Clock& clock,
-                   common::MetricFamilies& families) {
+using PoolName = std::function<std::string(int)>;
+
+void CollectAdmission(const Admission& admission, const LoadSnapshot& snapshot,
+                      common::MetricFamilies& families) {
   const Admission::Counts counts = admission.counts();
-  common::AddGauge(families, "continuo_gateway_open_streams", "Calls of Generate that are open", {},
-                   static_cast<double>(counts.open_requests));
-  common::AddGauge(families, "continuo_gateway_queued_requests", "Open calls without an answer yet",
-                   {}, static_cast<double>(counts.queued_requests));
-  const std::shared_ptr<const LoadSnapshot> snapshot = view.Get();
+  const AdmissionLimits& limits = admission.limits();
+  const auto add = [&](const char* name, const char* help, int64_t value) {
+    common::AddGauge(families, name, help, {}, static_cast<double>(value));
+  };
+  add("continuo_gateway_open_streams", "Calls of Generate that are open", counts.open_requests);
+  add("continuo_gateway_max_open_streams", "The limit of open_streams", limits.max_open_requests);
+  add("continuo_gateway_open_bytes", "Bytes of the requests that are open", counts.open_bytes);
+  add("continuo_gateway_max_open_bytes", "The limit of open_bytes", limits.max_open_bytes);
+  add("continuo_gateway_queued_requests", "Open calls without an answer yet",
+      counts.queued_requests);
+  add("continuo_gateway_cold_requests", "Open calls that wait for a model without a worker",
+      counts.cold_requests);
+  add("continuo_gateway_max_queued_prompt_tokens",
+      "The limit of queued_prompt_tokens of all models", limits.max_queued_tokens);
   std::map<std::string, int64_t> queued_tokens = {{std::string(kUnknownModel), 0}};
-  for (const std::string& model : snapshot->known_models) queued_tokens[model] = 0;
+  for (const std::string& model : snapshot.known_models) queued_tokens[model] = 0;
   for (const auto& [model, of_model] : admission.counts_by_model()) {
     const auto known = queued_tokens.find(model);
     (known != queued_tokens.end() ? known->second : queued_tokens[std::string(kUnknownModel)]) +=
@@ -49,22 +84,44 @@ void CollectGauges(const Admission& admission, const LoadView& view, const Clock
                      "Prompt tokens, estimated, of calls without an answer yet", {{"model", model}},
                      static_cast<double>(tokens));
   }
-  std::map<std::pair<std::string, WorkerState>, int> workers;
-  for (const std::string& model : snapshot->known_models) {
-    for (const WorkerState state : {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading,
-                                    WorkerState::kServing, WorkerState::kDraining}) {
-      workers[{model, state}] = 0;
-    }
-  }
+}
+
+void CollectWorkers(const LoadSnapshot& snapshot, const PoolName& pool_name, const Clock& clock,
+                    common::MetricFamilies& families) {
+  constexpr std::array kStates = {WorkerState::kLost, WorkerState::kHung, WorkerState::kLoading,
+                                  WorkerState::kServing, WorkerState::kDraining};
+  // By model, pool and state. A known model without a worker has no pool.
+  std::map<std::tuple<std::string, int, WorkerState>, int> workers;
+  std::map<std::tuple<std::string, int, std::string>, int> fingerprints;
+  const auto add_zeros = [&](const std::string& model, int pool) {
+    for (const WorkerState state : kStates) workers.try_emplace({model, pool, state}, 0);
+  };
   absl::Duration age = absl::ZeroDuration();
-  for (const auto& load : snapshot->workers) {
-    workers[{load->model, load->state}] += 1;
+  for (const auto& load : snapshot.workers) {
+    add_zeros(load->model, load->pool);
+    workers[{load->model, load->pool, load->state}] += 1;
+    if (load->state == WorkerState::kServing && !load->fingerprint.empty()) {
+      fingerprints[{load->model, load->pool, load->fingerprint}] += 1;
+    }
     if (load->state != WorkerState::kLost) age = std::max(age, clock.Elapsed() - load->report_time);
   }
+  for (const std::string& model : snapshot.known_models) {
+    const auto any = workers.lower_bound({model, std::numeric_limits<int>::min(), kStates[0]});
+    if (any == workers.end() || std::get<0>(any->first) != model) add_zeros(model, -1);
+  }
   for (const auto& [key, count] : workers) {
+    const auto& [model, pool, state] = key;
     common::AddGauge(families, "continuo_gateway_workers", "Workers by what they can do now",
-                     {{"model", key.first}, {"state", std::string(WorkerStateName(key.second))}},
+                     {{"model", model},
+                      {"pool", pool_name(pool)},
+                      {"state", std::string(WorkerStateName(state))}},
                      count);
+  }
+  for (const auto& [key, count] : fingerprints) {
+    const auto& [model, pool, fingerprint] = key;
+    common::AddGauge(
+        families, "continuo_gateway_fingerprint_workers", "Serving workers by their fingerprint",
+        {{"model", model}, {"pool", pool_name(pool)}, {"fingerprint", fingerprint}}, count);
   }
   common::AddGauge(families, "continuo_gateway_load_age_seconds",
                    "Age of the oldest load report among workers that are not lost", {},
@@ -78,19 +135,26 @@ auto& Family(Builder builder, const char* name, const char* help, prometheus::Re
 
 }  // namespace
 
-GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock)
+GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock,
+                               int max_tenants)
     : admission_(admission),
       view_(view),
       clock_(clock),
+      max_tenants_(static_cast<size_t>(max_tenants)),
       registry_(std::make_shared<prometheus::Registry>()),
       requests_(Family(prometheus::BuildCounter(), "continuo_gateway_requests_total",
-                       "Calls of Generate that ended, by gRPC status", *registry_)),
+                       "Calls of Generate that ended, by gRPC status and reason", *registry_)),
       migrations_(Family(prometheus::BuildCounter(), "continuo_gateway_migrations_total",
                          "Times that a stream went on at another worker", *registry_)),
       rejected_(Family(prometheus::BuildCounter(), "continuo_gateway_rejected_total",
                        "Calls rejected or given up for want of capacity", *registry_)),
       tenant_tokens_(Family(prometheus::BuildCounter(), "continuo_gateway_tenant_tokens_total",
                             "Tokens by tenant; kind is prompt or completion", *registry_)),
+      request_(Family(prometheus::BuildHistogram(), "continuo_gateway_request_seconds",
+                      "Calls of Generate that ended well, from admission to their end",
+                      *registry_)),
+      queue_(Family(prometheus::BuildHistogram(), "continuo_gateway_queue_seconds",
+                    "From the call to the begin of its prompt at a worker", *registry_)),
       time_to_first_token_(Family(prometheus::BuildHistogram(),
                                   "continuo_gateway_time_to_first_token_seconds",
                                   "From the call to the first token's arrival", *registry_)),
@@ -100,8 +164,14 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
           Family(prometheus::BuildHistogram(), "continuo_gateway_migration_stall_seconds",
                  "From a worker's loss to the next worker's first response", *registry_)),
       gauges_(common::MakeCollectable([this](common::MetricFamilies& families) {
-        for (const std::string& model : view_->Get()->known_models) Series(model);
-        CollectGauges(*admission_, *view_, *clock_, families);
+        const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+        for (const std::string& model : snapshot->known_models) Series({.model = model});
+        for (const auto& load : snapshot->workers) {
+          if (!load->model.empty()) Series({.model = load->model, .pool = load->pool});
+        }
+        CollectAdmission(*admission_, *snapshot, families);
+        CollectWorkers(
+            *snapshot, [this](int pool) { return PoolName(pool); }, *clock_, families);
         common::AddCounter(families, "continuo_gateway_unauthenticated_total",
                            "Calls of any method without a key that is known", {},
                            static_cast<double>(unauthenticated_.load(std::memory_order_relaxed)));
@@ -115,6 +185,7 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
   for (const std::string_view reason : kRejectReasons) {
     rejected_.Add({{"reason", std::string(reason)}});
   }
+  others_ = MakeTenant(kOtherTenants);
   OnTenantTokens("default", 0, 0);
 }
 
@@ -124,71 +195,128 @@ std::string GatewayMetrics::Known(std::string_view model) const {
                                                                                : kUnknownModel);
 }
 
-GatewayMetrics::ModelSeries GatewayMetrics::Series(std::string_view model) {
+std::string GatewayMetrics::PoolName(int pool) const {
+  if (pool < 0) return "";
+  const auto index = static_cast<size_t>(pool);
+  return index < pool_names_.size() ? pool_names_[index] : absl::StrCat(pool);
+}
+
+GatewayMetrics::StreamSeries GatewayMetrics::Series(const RelayLabels& labels) {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [name, series] : series_) {
-    if (name == model) return series;
+  for (const auto& [key, series] : series_) {
+    if (key.first == labels.model && key.second == labels.pool) return series;
   }
-  const std::string name(model);
+  const std::string model(labels.model);
+  const prometheus::Labels both = {{"model", model}, {"pool", PoolName(labels.pool)}};
+  const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
+    prometheus::Labels all = both;
+    all.insert(more);
+    return all;
+  };
   // The series of all codes start at 0, since one that starts at 1 has no rate.
   for (const std::string_view code : protocol::kStatusNames) {
-    requests_.Add({{"model", name}, {"code", std::string(code)}});
+    requests_.Add(with({{"code", std::string(code)}, {"reason", ""}}));
   }
-  for (const char* reason : kMigrationReasons)
-    migrations_.Add({{"model", name}, {"reason", reason}});
-  const ModelSeries series = {
-      .time_to_first_token = &time_to_first_token_.Add({{"model", name}}, kFirstTokenBuckets),
-      .inter_token = &inter_token_.Add({{"model", name}}, kInterTokenBuckets),
-      .migration_stall = &migration_stall_.Add({{"model", name}}, kStallBuckets),
+  for (const EndReason& end : kEndReasons) {
+    requests_.Add(with({{"code", std::string(protocol::StatusName(end.code))},
+                        {"reason", std::string(end.reason)}}));
+  }
+  for (const char* reason : kMigrationReasons) migrations_.Add(with({{"reason", reason}}));
+  const StreamSeries series = {
+      .request = &request_.Add(both, kRequestBuckets),
+      .queue = &queue_.Add(both, kRequestBuckets),
+      .time_to_first_token = &time_to_first_token_.Add(both, kFirstTokenBuckets),
+      .inter_token = &inter_token_.Add(both, kInterTokenBuckets),
+      .migration_stall = &migration_stall_.Add(both, kStallBuckets),
   };
-  series_.emplace_back(name, series);
+  series_.emplace_back(std::pair(model, labels.pool), series);
   return series;
 }
 
-void GatewayMetrics::OnFirstToken(std::string_view model, absl::Duration since_start) {
-  Series(Known(model)).time_to_first_token->Observe(absl::ToDoubleSeconds(since_start));
+void GatewayMetrics::OnBegun(const RelayLabels& labels, absl::Duration since_start) {
+  Series({Known(labels.model), labels.pool}).queue->Observe(absl::ToDoubleSeconds(since_start));
 }
 
-void GatewayMetrics::OnTokens(std::string_view model, absl::Duration since_last, int tokens) {
+void GatewayMetrics::OnFirstToken(const RelayLabels& labels, absl::Duration since_start) {
+  Series({Known(labels.model), labels.pool})
+      .time_to_first_token->Observe(absl::ToDoubleSeconds(since_start));
+}
+
+void GatewayMetrics::OnTokens(const RelayLabels& labels, absl::Duration since_last, int tokens) {
   // One observation per response: its tokens came together, so each took an equal share of the gap.
-  Series(Known(model))
+  Series({Known(labels.model), labels.pool})
       .inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
 }
 
-void GatewayMetrics::OnMigration(std::string_view model, std::string_view reason) {
-  migrations_.Add({{"model", Known(model)}, {"reason", std::string(reason)}}).Increment();
-}
-
-void GatewayMetrics::OnStall(std::string_view model, absl::Duration stall) {
-  Series(Known(model)).migration_stall->Observe(absl::ToDoubleSeconds(stall));
-}
-
-void GatewayMetrics::OnRequestEnd(std::string_view model, const absl::Status& status) {
-  requests_
-      .Add({{"model", Known(model)}, {"code", std::string(protocol::StatusName(status.code()))}})
+void GatewayMetrics::OnMigration(const RelayLabels& labels, std::string_view reason) {
+  migrations_
+      .Add({{"model", Known(labels.model)},
+            {"pool", PoolName(labels.pool)},
+            {"reason", std::string(reason)}})
       .Increment();
+}
+
+void GatewayMetrics::OnStall(const RelayLabels& labels, absl::Duration stall) {
+  Series({Known(labels.model), labels.pool}).migration_stall->Observe(absl::ToDoubleSeconds(stall));
+}
+
+void GatewayMetrics::CountEnd(const RelayLabels& labels, const absl::Status& status) {
   const std::string reason = protocol::ReasonOf(status);
+  // A worker's reason is its own word, and must not create series.
+  const bool is_known = std::ranges::any_of(kEndReasons, [&](const EndReason& end) {
+    return end.code == status.code() && end.reason == reason;
+  });
+  requests_
+      .Add({{"model", Known(labels.model)},
+            {"pool", PoolName(labels.pool)},
+            {"code", std::string(protocol::StatusName(status.code()))},
+            {"reason", is_known ? reason : ""}})
+      .Increment();
   if (std::ranges::find(kRejectReasons, reason) != kRejectReasons.end()) {
     rejected_.Add({{"reason", reason}}).Increment();
   }
 }
 
-void GatewayMetrics::OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion) {
-  std::string label = tenant;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!tenants_.contains(tenant)) {
-      if (tenants_.size() < kMaxTenants) {
-        tenants_.insert(tenant);
-      } else {
-        label = "other";
-      }
-    }
+void GatewayMetrics::OnRequestEnd(const RelayLabels& labels, const absl::Status& status,
+                                  absl::Duration duration) {
+  CountEnd(labels, status);
+  if (!status.ok()) return;
+  Series({Known(labels.model), labels.pool}).request->Observe(absl::ToDoubleSeconds(duration));
+}
+
+void GatewayMetrics::OnRejected(std::string_view model, const absl::Status& status) {
+  CountEnd({.model = model}, status);
+}
+
+GatewayMetrics::TenantSeries GatewayMetrics::MakeTenant(const std::string& label) {
+  return {.prompt = &tenant_tokens_.Add({{"tenant", label}, {"kind", "prompt"}}),
+          .completion = &tenant_tokens_.Add({{"tenant", label}, {"kind", "completion"}})};
+}
+
+GatewayMetrics::TenantSeries& GatewayMetrics::Tenant(const std::string& tenant) {
+  if (const auto known = tenants_.find(tenant); known != tenants_.end()) return known->second;
+  const absl::Duration now = clock_->Elapsed();
+  if (tenants_.size() >= max_tenants_ && now >= next_prune_) {
+    next_prune_ = now + kTenantQuiet / 60;
+    std::erase_if(tenants_, [&](const auto& entry) {
+      if (now - entry.second.time < kTenantQuiet) return false;
+      tenant_tokens_.Remove(entry.second.prompt);
+      tenant_tokens_.Remove(entry.second.completion);
+      return true;
+    });
   }
-  tenant_tokens_.Add({{"tenant", label}, {"kind", "prompt"}})
-      .Increment(static_cast<double>(prompt));
-  tenant_tokens_.Add({{"tenant", label}, {"kind", "completion"}})
-      .Increment(static_cast<double>(completion));
+  if (tenants_.size() < max_tenants_ && tenant != kOtherTenants) {
+    return tenants_.emplace(tenant, MakeTenant(tenant)).first->second;
+  }
+  return others_;
+}
+
+void GatewayMetrics::OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion) {
+  absl::MutexLock lock(&mutex_);
+  TenantSeries& series = Tenant(tenant);
+  series.time = clock_->Elapsed();
+  series.prompt->Increment(static_cast<double>(prompt));
+  series.completion->Increment(static_cast<double>(completion));
 }
 
 std::vector<std::shared_ptr<prometheus::Collectable>> GatewayMetrics::collectables() const {

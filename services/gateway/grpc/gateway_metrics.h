@@ -7,10 +7,11 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,16 +28,29 @@ namespace continuo::gateway {
 // queues, workers) are read from them when Prometheus scrapes. Thread-safe.
 class GatewayMetrics : public RelayObserver {
  public:
-  // Everything passed, and this object, outlives the result of collectables().
-  GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock);
+  // A tenant without requests for so long makes room for another one's series.
+  static constexpr absl::Duration kTenantQuiet = absl::Hours(1);
 
-  void OnFirstToken(std::string_view model, absl::Duration since_start) override;
-  void OnTokens(std::string_view model, absl::Duration since_last, int tokens) override;
-  void OnMigration(std::string_view model, std::string_view reason) override;
-  void OnStall(std::string_view model, absl::Duration stall) override;
+  // Everything passed, and this object, outlives the result of collectables(). `max_tenants` is the
+  // number of tenants with series of their own.
+  GatewayMetrics(const Admission* admission, const LoadView* view, const Clock* clock,
+                 int max_tenants = 1000);
 
-  // A Generate call has ended, or was rejected. `model` is "" where none was found.
-  void OnRequestEnd(std::string_view model, const absl::Status& status);
+  // Sets the names of the pools, by their numbers. Called before the first request.
+  void set_pool_names(std::vector<std::string> names) { pool_names_ = std::move(names); }
+  // The name of a pool; empty for -1, which is none.
+  std::string PoolName(int pool) const;
+
+  void OnBegun(const RelayLabels& labels, absl::Duration since_start) override;
+  void OnFirstToken(const RelayLabels& labels, absl::Duration since_start) override;
+  void OnTokens(const RelayLabels& labels, absl::Duration since_last, int tokens) override;
+  void OnMigration(const RelayLabels& labels, std::string_view reason) override;
+  void OnStall(const RelayLabels& labels, absl::Duration stall) override;
+
+  // A Generate call has ended. Its model is "" where none was found.
+  void OnRequestEnd(const RelayLabels& labels, const absl::Status& status, absl::Duration duration);
+  // A Generate call was rejected.
+  void OnRejected(std::string_view model, const absl::Status& status);
   void OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion);
   // A call of any method, over gRPC or HTTP, came without a known key.
   void OnUnauthenticated() { unauthenticated_.fetch_add(1, std::memory_order_relaxed); }
@@ -46,26 +60,41 @@ class GatewayMetrics : public RelayObserver {
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
 
  private:
-  // The histograms of one model, looked up once.
-  struct ModelSeries {
+  // The histograms of one model and pool, looked up once.
+  struct StreamSeries {
+    prometheus::Histogram* request;
+    prometheus::Histogram* queue;
     prometheus::Histogram* time_to_first_token;
     prometheus::Histogram* inter_token;
     prometheus::Histogram* migration_stall;
   };
+  // The two counters of one tenant, and when it last ended a request.
+  struct TenantSeries {
+    prometheus::Counter* prompt;
+    prometheus::Counter* completion;
+    absl::Duration time;
+  };
   // The label of a model. A client must not create series, so a name that no worker has reported
   // is "unknown".
   std::string Known(std::string_view model) const;
-  // Returns the model's series; creates them, at 0, the first time.
-  ModelSeries Series(std::string_view model);
+  // Returns the series of the model and pool; creates them, at 0, the first time.
+  StreamSeries Series(const RelayLabels& labels);
+  void CountEnd(const RelayLabels& labels, const absl::Status& status);
+  TenantSeries& Tenant(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TenantSeries MakeTenant(const std::string& label);
 
   const Admission* const admission_;
   const LoadView* const view_;
   const Clock* const clock_;
+  const size_t max_tenants_;
+  std::vector<std::string> pool_names_;
   const std::shared_ptr<prometheus::Registry> registry_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Counter>& migrations_;
   prometheus::Family<prometheus::Counter>& rejected_;
   prometheus::Family<prometheus::Counter>& tenant_tokens_;
+  prometheus::Family<prometheus::Histogram>& request_;
+  prometheus::Family<prometheus::Histogram>& queue_;
   prometheus::Family<prometheus::Histogram>& time_to_first_token_;
   prometheus::Family<prometheus::Histogram>& inter_token_;
   prometheus::Family<prometheus::Histogram>& migration_stall_;
@@ -74,8 +103,12 @@ class GatewayMetrics : public RelayObserver {
   std::shared_ptr<prometheus::Collectable> gauges_;
 
   absl::Mutex mutex_;
-  std::set<std::string> tenants_ ABSL_GUARDED_BY(mutex_);  // Those with series of their own.
-  std::vector<std::pair<std::string, ModelSeries>> series_ ABSL_GUARDED_BY(mutex_);
+  // Those with series of their own.
+  std::map<std::string, TenantSeries> tenants_ ABSL_GUARDED_BY(mutex_);
+  TenantSeries others_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration next_prune_ ABSL_GUARDED_BY(mutex_);  // when quiet tenants may be dropped again
+  // By model and pool.
+  std::vector<std::pair<std::pair<std::string, int>, StreamSeries>> series_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo::gateway

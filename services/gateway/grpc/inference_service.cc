@@ -75,8 +75,9 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 // does. Owns itself until then.
 class InferenceService::OpenStream : public RelayClient {
  public:
-  OpenStream(InferenceService* service, RelayClient* client, common::CallTrace trace)
-      : service_(service), client_(client), trace_(std::move(trace)) {}
+  OpenStream(InferenceService* service, RelayClient* client, std::string_view operation,
+             common::CallTrace trace)
+      : service_(service), client_(client), operation_(operation), trace_(std::move(trace)) {}
 
   void set_relay(const StreamRelay* relay) { relay_ = relay; }
   common::CallTrace* trace() { return &trace_; }
@@ -93,12 +94,14 @@ class InferenceService::OpenStream : public RelayClient {
 
  private:
   void Report(const absl::Status& status, const RelayReport& report) {
-    service_->OnStreamEnd(relay_, status, report);
-    EndSpan(report, status, &trace_);
+    service_->OnStreamEnd(relay_, status, report, trace_.TraceId());
+    EndSpan(operation_, service_->dependencies_.metrics->PoolName(report.pool), report, status,
+            &trace_);
   }
 
   InferenceService* const service_;
   RelayClient* const client_;
+  const std::string_view operation_;
   common::CallTrace trace_;
   const StreamRelay* relay_ = nullptr;
   bool given_up_ = false;  // Only used from the relay's callbacks, which come one at a time.
@@ -204,9 +207,15 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
 
 void InferenceService::OnRejected(const std::string& model, const std::string& correlation_id,
                                   const absl::Status& status) {
-  dependencies_.metrics->OnRequestEnd(model, status);
+  LogRejected(model, correlation_id, status, /*trace_id=*/"");
+}
+
+void InferenceService::LogRejected(const std::string& model, const std::string& correlation_id,
+                                   const absl::Status& status, const std::string& trace_id) {
+  dependencies_.metrics->OnRejected(model, status);
   common::Log(common::LogSeverity::kInfo, "request",
               {{"correlation_id", correlation_id},
+               {"trace_id", trace_id},
                {"code", protocol::StatusName(status.code())},
                {"model", std::string_view(model).substr(0, 256)},  // Not validated yet.
                {"reason", protocol::ReasonOf(status)},
@@ -219,22 +228,24 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   const std::string model = request.model();
   common::CallTrace trace(dependencies_.spans, call.metadata("traceparent"),
                           dependencies_.relay.clock);
+  SetRequest(request, &trace);
+  const std::string_view operation = OperationOf(request);
   absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
   if (!admitted.ok()) {
-    OnRejected(model, call.correlation_id, admitted.status());
-    EndSpan(model, admitted.status(), &trace);
+    LogRejected(model, call.correlation_id, admitted.status(), trace.TraceId());
+    EndSpan(operation, admitted.status(), &trace);
     return admitted.status();
   }
   RequestKey key(admitted->context.tenant, admitted->context.request_id);
   const bool is_continuation = admitted->request.has_continuation();
-  auto* const stream = new OpenStream(this, client, std::move(trace));
+  auto* const stream = new OpenStream(this, client, operation, std::move(trace));
   auto relay = std::make_shared<StreamRelay>(dependencies_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
   const absl::Status entered = Enter(relay, std::move(key), is_continuation);
   if (entered.ok()) return relay;
-  EndSpan(model, entered, stream->trace());
+  EndSpan(operation, entered, stream->trace());
+  LogRejected(model, call.correlation_id, entered, stream->trace()->TraceId());
   delete stream;
-  OnRejected(model, call.correlation_id, entered);
   return entered;
 }
 
@@ -278,8 +289,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 }
 
 void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
-                                   const RelayReport& report) {
-  dependencies_.metrics->OnRequestEnd(report.model, status);
+                                   const RelayReport& report, const std::string& trace_id) {
+  dependencies_.metrics->OnRequestEnd({.model = report.model, .pool = report.pool}, status,
+                                      report.duration);
   dependencies_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens,
                                         report.completion_tokens);
   common::Log(status.ok() || absl::IsCancelled(status) ? common::LogSeverity::kInfo
@@ -287,9 +299,12 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
               "request",
               {{"request_id", report.request_id},
                {"correlation_id", report.correlation_id},
+               {"trace_id", trace_id},
                {"tenant", report.tenant},
                {"model", report.model},
+               {"pool", dependencies_.metrics->PoolName(report.pool)},
                {"worker", report.worker},
+               {"fingerprint", report.fingerprint},
                {"code", protocol::StatusName(status.code())},
                {"reason", protocol::ReasonOf(status)},
                {"error", protocol::LoggedMessage(status)},

@@ -128,7 +128,10 @@ class InferenceService
   // ALREADY_EXISTS if it is none, or the status of EndStreams.
   absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
                      bool is_continuation);
-  void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report);
+  void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report,
+                   const std::string& trace_id);
+  void LogRejected(const std::string& model, const std::string& correlation_id,
+                   const absl::Status& status, const std::string& trace_id);
 
   const Dependencies dependencies_;
   std::atomic<bool> draining_ = false;

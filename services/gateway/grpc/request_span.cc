@@ -4,19 +4,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/protocol/error.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::gateway {
 namespace {
 
-constexpr char kName[] = "gateway.generate";
-
-void SetStatus(const std::string& model, const absl::Status& status, common::CallTrace* trace) {
-  trace->Set("gen_ai.request.model", model);
+void SetStatus(const absl::Status& status, common::CallTrace* trace) {
   trace->Set("rpc.grpc.status_code", int64_t{status.raw_code()});
-  if (const std::string reason = protocol::ReasonOf(status); !reason.empty()) {
-    trace->Set("continuo.reason", reason);
-  }
+  const std::string reason = protocol::ReasonOf(status);
+  if (!reason.empty()) trace->Set("continuo.reason", reason);
+  if (status.ok()) return;
+  trace->Set("error.type",
+             reason.empty() ? std::string(protocol::StatusName(status.code())) : reason);
 }
 
 void SetDuration(std::string_view key, absl::Duration duration, common::CallTrace* trace) {
@@ -26,7 +27,7 @@ void SetDuration(std::string_view key, absl::Duration duration, common::CallTrac
 }  // namespace
 
 void CarryTrace(const common::CallTrace& trace, CallContext* context) {
-  if (!trace.recorded()) return;
+  if (!trace.has_context()) return;
   // The tracestate belongs to the client's trace, and is of no use in a new one.
   const bool keeps_state = trace.has_parent();
   std::erase_if(context->forwarded, [&](const auto& entry) {
@@ -35,9 +36,49 @@ void CarryTrace(const common::CallTrace& trace, CallContext* context) {
   context->forwarded.emplace_back("traceparent", trace.Traceparent());
 }
 
-void EndSpan(const RelayReport& report, const absl::Status& status, common::CallTrace* trace) {
+std::string_view OperationOf(const v1::GenerateRequest& request) {
+  return request.has_conversation() ? "chat" : "text_completion";
+}
+
+void SetRequest(const v1::GenerateRequest& request, common::CallTrace* trace) {
   if (!trace->recorded()) return;
-  SetStatus(report.model, status, trace);
+  trace->Set("gen_ai.operation.name", std::string(OperationOf(request)));
+  trace->Set("gen_ai.provider.name", "continuo");
+  if (!request.model().empty()) trace->Set("gen_ai.request.model", request.model());
+  if (request.stopping().has_max_tokens()) {
+    trace->Set("gen_ai.request.max_tokens", int64_t{request.stopping().max_tokens()});
+  }
+  const v1::Sampling& sampling = request.sampling();
+  if (sampling.num_sequences() > 1) {
+    trace->Set("gen_ai.request.choice.count", int64_t{sampling.num_sequences()});
+  }
+  if (sampling.has_temperature()) {
+    trace->Set("gen_ai.request.temperature", double{sampling.temperature()});
+  }
+  if (sampling.has_top_p()) trace->Set("gen_ai.request.top_p", double{sampling.top_p()});
+  if (sampling.has_top_k()) trace->Set("gen_ai.request.top_k", int64_t{sampling.top_k()});
+  if (sampling.has_seed()) {
+    trace->Set("gen_ai.request.seed", static_cast<int64_t>(sampling.seed()));
+  }
+  if (sampling.has_frequency_penalty()) {
+    trace->Set("gen_ai.request.frequency_penalty", double{sampling.frequency_penalty()});
+  }
+  if (sampling.has_presence_penalty()) {
+    trace->Set("gen_ai.request.presence_penalty", double{sampling.presence_penalty()});
+  }
+}
+
+void EndSpan(std::string_view operation, std::string_view pool, const RelayReport& report,
+             const absl::Status& status, common::CallTrace* trace) {
+  if (!trace->recorded()) return;
+  SetStatus(status, trace);
+  trace->Set("gen_ai.response.model", report.model);
+  trace->Set("gen_ai.response.id", report.request_id);
+  if (!report.finish_reasons.empty()) {
+    trace->Set("gen_ai.response.finish_reasons", report.finish_reasons);
+  }
+  if (!pool.empty()) trace->Set("continuo.pool", std::string(pool));
+  if (!report.fingerprint.empty()) trace->Set("continuo.fingerprint", report.fingerprint);
   trace->Set("gen_ai.usage.input_tokens", report.prompt_tokens);
   trace->Set("gen_ai.usage.output_tokens", report.completion_tokens);
   trace->Set("continuo.request_id", report.request_id);
@@ -61,13 +102,15 @@ void EndSpan(const RelayReport& report, const absl::Status& status, common::Call
                     {{"continuo.worker", attempt.worker},
                      {"continuo.migration_reason", std::string(attempt.reason)}});
   }
-  trace->End(kName, status);
+  trace->End(report.model.empty() ? std::string(operation)
+                                  : absl::StrCat(std::string(operation), " ", report.model),
+             status);
 }
 
-void EndSpan(const std::string& model, const absl::Status& status, common::CallTrace* trace) {
+void EndSpan(std::string_view operation, const absl::Status& status, common::CallTrace* trace) {
   if (!trace->recorded()) return;
-  SetStatus(model, status, trace);
-  trace->End(kName, status);
+  SetStatus(status, trace);
+  trace->End(operation, status);
 }
 
 }  // namespace continuo::gateway

@@ -23,8 +23,11 @@ struct RelayAttempt {
 // The report on one call of a client, for the log, the metrics and the spans.
 struct RelayReport {
   std::string request_id, tenant, model, worker;
-  std::string correlation_id;  // ClientCall::correlation_id
-  int migrations = 0;          // calls after the first one, except those after a rejection
+  std::string correlation_id;               // ClientCall::correlation_id
+  int pool = -1;                            // that of the last worker; -1 without one
+  std::string fingerprint;                  // that of the last worker
+  std::vector<std::string> finish_reasons;  // of sequences that ended: "stop", "length", …
+  int migrations = 0;  // calls after the first one, except those after a rejection
   // From the summary. Without one: the estimate, if a worker had accepted the request, else 0.
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;                                  // delivered in this call

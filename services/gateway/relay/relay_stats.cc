@@ -13,6 +13,22 @@ int NumTokens(const v1::GenerateResponse& response) {
   return tokens;
 }
 
+// The names of OpenTelemetry's conventions.
+std::string_view FinishReasonName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_calls";
+    case v1::FINISH_REASON_TIME_LIMIT:
+      return "time_limit";
+    default:
+      return "unknown";
+  }
+}
+
 }  // namespace
 
 RelayStats::RelayStats(std::string requested_model, const protocol::ReceivedResponses& received,
@@ -36,14 +52,17 @@ void RelayStats::OnCallStarted(const WorkerLoad& load, bool is_migration, absl::
   }
   if (is_migration) {
     report_.migrations += 1;
-    observer_->OnMigration(model(), last_reason_);
+    observer_->OnMigration(Labels(), last_reason_);
   }
+  report_.pool = load.pool;
+  report_.fingerprint = load.fingerprint;
 }
 
 void RelayStats::OnAccepted(absl::Duration now) {
   if (accepted_time_.has_value()) return;
   accepted_time_ = now;
   report_.queue = now - start_time_ - report_.without_worker;
+  observer_->OnBegun(Labels(), now - start_time_);
 }
 
 void RelayStats::OnResponse(const v1::GenerateResponse& response, absl::Duration now) {
@@ -56,11 +75,16 @@ void RelayStats::OnResponse(const v1::GenerateResponse& response, absl::Duration
   }
   if (stall_start_.has_value()) {
     const absl::Duration stall = now - *stall_start_;
-    observer_->OnStall(model(), stall);
+    observer_->OnStall(Labels(), stall);
     report_.stall += stall;
     stall_start_.reset();
   }
   if (const int tokens = NumTokens(response); tokens > 0) OnTokens(tokens, now);
+  for (const v1::Delta& delta : response.deltas()) {
+    if (delta.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      report_.finish_reasons.emplace_back(FinishReasonName(delta.finish_reason()));
+    }
+  }
   if (response.has_summary()) {
     report_.prompt_tokens = response.summary().usage().prompt_tokens();
   }
@@ -69,12 +93,12 @@ void RelayStats::OnResponse(const v1::GenerateResponse& response, absl::Duration
 void RelayStats::OnTokens(int tokens, absl::Duration now) {
   if (last_token_time_.has_value()) {
     const absl::Duration gap = now - *last_token_time_;
-    observer_->OnTokens(model(), gap, tokens);
+    observer_->OnTokens(Labels(), gap, tokens);
     report_.longest_gap = std::max(report_.longest_gap, gap);
   } else {
     report_.time_to_first_token = now - start_time_;
     report_.prefill = now - accepted_time_.value_or(now);
-    observer_->OnFirstToken(model(), report_.time_to_first_token);
+    observer_->OnFirstToken(Labels(), report_.time_to_first_token);
   }
   last_token_time_ = now;
 }

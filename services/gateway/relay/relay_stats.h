@@ -47,6 +47,7 @@ class RelayStats {
 
  private:
   void OnTokens(int tokens, absl::Duration now);
+  RelayLabels Labels() const { return {.model = model(), .pool = report_.pool}; }
 
   const std::string requested_model_;
   RelayObserver* const observer_;

@@ -31,9 +31,25 @@ TEST(ParsePoolsTest, EachPoolHasItsWeight) {
   EXPECT_EQ((*pools)[2].weight, 0);
 }
 
+TEST(ParsePoolsTest, APoolHasANameOrItsNumber) {
+  const auto pools = ParsePools("stable=dns:///a:1@95;b:1,c:1;c-1.x_y=d:1");
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  EXPECT_EQ((*pools)[0].name, "stable");
+  EXPECT_EQ((*pools)[0].target, "dns:///a:1");
+  EXPECT_EQ((*pools)[0].weight, 95);
+  EXPECT_EQ((*pools)[1].name, "1");
+  EXPECT_EQ((*pools)[1].target, "b:1,c:1");
+  EXPECT_EQ((*pools)[2].name, "c-1.x_y");
+  EXPECT_EQ((*pools)[2].target, "d:1");
+  // Other text before it is a part of the target.
+  EXPECT_EQ(ParsePools("a b=c:1")->front().target, "a b=c:1");
+  EXPECT_EQ(ParsePools("=c:1")->front().target, "=c:1");
+}
+
 TEST(ParsePoolsTest, WhatIsNoPoolIsNamed) {
-  for (const std::string text : {"a:1@", "a:1@x", "a:1@-1", "a:1@nan", "a:1@inf", "a:1@2000000",
-                                 "a:1;", ";a:1", "@5", "a:1@5;;b:1@5"}) {
+  for (const std::string text :
+       {"a:1@", "a:1@x", "a:1@-1", "a:1@nan", "a:1@inf", "a:1@2000000", "a:1;", ";a:1", "@5",
+        "a:1@5;;b:1@5", "x=a:1;x=b:1", "1=a:1;b:1", "x=", "x=@5"}) {
     const absl::Status status = ParsePools(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
     EXPECT_NE(status.message().find("--workers"), std::string::npos) << status;

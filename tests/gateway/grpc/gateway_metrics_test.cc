@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "services/protocol/error.h"
@@ -23,9 +24,13 @@ class GatewayMetricsTest : public ::testing::Test {
   void SetUp() override {
     LoadSnapshot snapshot;
     snapshot.known_models = {"m"};
-    snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
-        WorkerLoad{.model = "m", .state = WorkerState::kServing, .report_time = clock_.Elapsed()}));
+    snapshot.workers.push_back(
+        std::make_shared<const WorkerLoad>(WorkerLoad{.model = "m",
+                                                      .fingerprint = "F",
+                                                      .state = WorkerState::kServing,
+                                                      .report_time = clock_.Elapsed()}));
     view_.Set(std::move(snapshot));
+    metrics_.set_pool_names({"stable", "canary"});
   }
   std::vector<prometheus::MetricFamily> Collect() const {
     std::vector<prometheus::MetricFamily> all;
@@ -64,11 +69,15 @@ TEST_F(GatewayMetricsTest, TheNamesAreAContract) {
   for (const auto& family : Collect()) names.insert(family.name);
   EXPECT_THAT(
       names,
-      ElementsAre("continuo_gateway_build_info", "continuo_gateway_inter_token_seconds",
-                  "continuo_gateway_load_age_seconds", "continuo_gateway_migration_stall_seconds",
-                  "continuo_gateway_migrations_total", "continuo_gateway_open_streams",
-                  "continuo_gateway_queued_prompt_tokens", "continuo_gateway_queued_requests",
-                  "continuo_gateway_rejected_total", "continuo_gateway_requests_total",
+      ElementsAre("continuo_gateway_build_info", "continuo_gateway_cold_requests",
+                  "continuo_gateway_fingerprint_workers", "continuo_gateway_inter_token_seconds",
+                  "continuo_gateway_load_age_seconds", "continuo_gateway_max_open_bytes",
+                  "continuo_gateway_max_open_streams", "continuo_gateway_max_queued_prompt_tokens",
+                  "continuo_gateway_migration_stall_seconds", "continuo_gateway_migrations_total",
+                  "continuo_gateway_open_bytes", "continuo_gateway_open_streams",
+                  "continuo_gateway_queue_seconds", "continuo_gateway_queued_prompt_tokens",
+                  "continuo_gateway_queued_requests", "continuo_gateway_rejected_total",
+                  "continuo_gateway_request_seconds", "continuo_gateway_requests_total",
                   "continuo_gateway_spans_dropped_total", "continuo_gateway_tenant_tokens_total",
                   "continuo_gateway_time_to_first_token_seconds",
                   "continuo_gateway_unauthenticated_total", "continuo_gateway_workers",
@@ -84,19 +93,20 @@ TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
       for (const auto& label : metric.label) series += label.name == "model" && label.value == "m";
     }
   }
-  // The series are: requests 17 (codes), migrations 5, three histograms, workers 5, queued tokens.
-  EXPECT_EQ(series, 31);
+  // The series of a pool are: requests 17 (codes) and 11 (reasons), migrations 5, five histograms;
+  // there are those of pool 0 and of no pool. Beside them: workers 5, a fingerprint, queued tokens.
+  EXPECT_EQ(series, 2 * 38 + 7);
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"code", "UNAVAILABLE"}}), 0);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "serving"}}), 1);
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "lost"}}), 0);
 }
 
 TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
-  metrics_.OnFirstToken("m", absl::Milliseconds(3));
-  metrics_.OnMigration("m", "lost");
-  metrics_.OnStall("m", absl::Milliseconds(30));
-  metrics_.OnRequestEnd("m", absl::OkStatus());
-  metrics_.OnRequestEnd(
+  metrics_.OnFirstToken({"m", 0}, absl::Milliseconds(3));
+  metrics_.OnMigration({"m", 0}, "lost");
+  metrics_.OnStall({"m", 0}, absl::Milliseconds(30));
+  metrics_.OnRequestEnd({"m", 0}, absl::OkStatus(), absl::Seconds(1));
+  metrics_.OnRejected(
       "m", protocol::WithReason(absl::ResourceExhaustedError(""), protocol::kReasonOverloaded));
   metrics_.OnTenantTokens("t", 5, 7);
   const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 100, .model = "m"});
@@ -123,9 +133,93 @@ TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   EXPECT_EQ(Value("continuo_gateway_load_age_seconds", {}), 2);
 }
 
+TEST_F(GatewayMetricsTest, PoolsAreToldApart) {
+  metrics_.OnBegun({"m", 1}, absl::Milliseconds(2));
+  metrics_.OnFirstToken({"m", 1}, absl::Milliseconds(3));
+  metrics_.OnTokens({"m", 1}, absl::Milliseconds(3), 1);
+  metrics_.OnMigration({"m", 1}, "lost");
+  metrics_.OnStall({"m", 0}, absl::Milliseconds(30));
+  metrics_.OnRequestEnd({"m", 0}, absl::OkStatus(), absl::Seconds(1));
+  metrics_.OnRequestEnd({"m", 1}, absl::InternalError(""), absl::Seconds(1));
+  for (const auto& [name, stable, canary] : std::vector<std::tuple<std::string, int, int>>{
+           {"continuo_gateway_queue_seconds", 0, 1},
+           {"continuo_gateway_time_to_first_token_seconds", 0, 1},
+           {"continuo_gateway_inter_token_seconds", 0, 1},
+           {"continuo_gateway_migrations_total", 0, 1},
+           {"continuo_gateway_migration_stall_seconds", 1, 0},
+           {"continuo_gateway_requests_total", 1, 1},
+           // The duration of a failure says nothing.
+           {"continuo_gateway_request_seconds", 1, 0}}) {
+    EXPECT_EQ(Value(name, {{"pool", "stable"}}), stable) << name;
+    EXPECT_EQ(Value(name, {{"pool", "canary"}}), canary) << name;
+  }
+  EXPECT_EQ(Value("continuo_gateway_workers", {{"pool", "stable"}, {"state", "serving"}}), 1);
+  EXPECT_EQ(Value("continuo_gateway_fingerprint_workers",
+                  {{"model", "m"}, {"pool", "stable"}, {"fingerprint", "F"}}),
+            1);
+  EXPECT_EQ(metrics_.PoolName(-1), "");
+  EXPECT_EQ(metrics_.PoolName(2), "2");
+}
+
+TEST_F(GatewayMetricsTest, PlannedEndsAreToldApartFromErrors) {
+  const auto count = [&](const std::string& reason) {
+    return Value("continuo_gateway_requests_total", {{"code", "UNAVAILABLE"}, {"reason", reason}});
+  };
+  metrics_.OnRequestEnd(
+      {"m", 0}, protocol::WithReason(absl::UnavailableError(""), protocol::kReasonContinue), {});
+  metrics_.OnRequestEnd({"m", 0}, absl::UnavailableError(""), {});
+  // A worker's own word makes no series.
+  metrics_.OnRequestEnd({"m", 0}, protocol::WithReason(absl::UnavailableError(""), "ODD"), {});
+  EXPECT_EQ(count("CONTINUE"), 1);
+  EXPECT_EQ(count("NO_WORKER"), 0);
+  EXPECT_EQ(count(""), 2);
+  EXPECT_EQ(count("ODD"), 0);
+}
+
+TEST_F(GatewayMetricsTest, LimitsAreBesideWhatTheyLimit) {
+  const AdmissionLimits limits;
+  EXPECT_EQ(Value("continuo_gateway_max_open_streams", {}), limits.max_open_requests);
+  EXPECT_EQ(Value("continuo_gateway_max_open_bytes", {}), limits.max_open_bytes);
+  EXPECT_EQ(Value("continuo_gateway_max_queued_prompt_tokens", {}), limits.max_queued_tokens);
+  const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 1, .model = "m", .is_cold = true});
+  EXPECT_EQ(Value("continuo_gateway_open_bytes", {}), 10);
+  EXPECT_EQ(Value("continuo_gateway_cold_requests", {}), 1);
+}
+
+TEST_F(GatewayMetricsTest, AQuietTenantMakesRoomForAnother) {
+  GatewayMetrics metrics(&admission_, &view_, &clock_, /*max_tenants=*/2);
+  const auto tokens = [&](const std::string& tenant) -> std::optional<double> {
+    for (const auto& collectable : metrics.collectables()) {
+      for (const auto& family : collectable->Collect()) {
+        if (family.name != "continuo_gateway_tenant_tokens_total") continue;
+        for (const auto& metric : family.metric) {
+          for (const auto& label : metric.label) {
+            if (label.value == tenant) return metric.counter.value;
+          }
+        }
+      }
+    }
+    return std::nullopt;
+  };
+  metrics.OnTenantTokens("a", 1, 1);
+  metrics.OnTenantTokens("b", 2, 2);
+  EXPECT_EQ(tokens("a"), 1);
+  EXPECT_EQ(tokens("b"), std::nullopt);
+  EXPECT_EQ(tokens("other"), 2);
+  clock_.Advance(GatewayMetrics::kTenantQuiet);
+  metrics.OnTenantTokens("a", 1, 1);
+  metrics.OnTenantTokens("b", 4, 4);
+  EXPECT_EQ(tokens("default"), std::nullopt);
+  EXPECT_EQ(tokens("a"), 2);
+  EXPECT_EQ(tokens("b"), 4);
+  metrics.OnTenantTokens("c", 8, 8);
+  EXPECT_EQ(tokens("c"), std::nullopt);
+  EXPECT_EQ(tokens("other"), 10);
+}
+
 TEST_F(GatewayMetricsTest, NamesFromClientsMakeNoEndlessSeries) {
   for (int i = 0; i < 2000; ++i) {
-    metrics_.OnRequestEnd("invented-" + std::to_string(i), absl::NotFoundError(""));
+    metrics_.OnRejected("invented-" + std::to_string(i), absl::NotFoundError(""));
     metrics_.OnTenantTokens("tenant-" + std::to_string(i), 1, 1);
   }
   EXPECT_EQ(Value("continuo_gateway_requests_total", {{"model", "unknown"}}), 2000);
@@ -133,7 +227,7 @@ TEST_F(GatewayMetricsTest, NamesFromClientsMakeNoEndlessSeries) {
   EXPECT_EQ(Value("continuo_gateway_tenant_tokens_total", {{"tenant", "other"}}), 2002);
   size_t series = 0;
   for (const auto& family : Collect()) series += family.metric.size();
-  EXPECT_LT(series, 2100);
+  EXPECT_LT(series, 2200);
 }
 
 }  // namespace

@@ -392,16 +392,27 @@ class SimulatedClient : public RelayClient {
 // Counts its events.
 class CountingObserver : public RelayObserver {
  public:
-  void OnFirstToken(std::string_view, absl::Duration) override { ++first_tokens; }
-  void OnTokens(std::string_view, absl::Duration, int) override {}
-  void OnMigration(std::string_view, std::string_view reason) override {
-    migrations.emplace_back(reason);
+  void OnBegun(const RelayLabels& labels, absl::Duration) override {
+    begun_pools.push_back(labels.pool);
   }
-  void OnStall(std::string_view, absl::Duration stall) override { stalls.push_back(stall); }
+  void OnFirstToken(const RelayLabels& labels, absl::Duration) override {
+    ++first_tokens;
+    first_token_pools.push_back(labels.pool);
+  }
+  void OnTokens(const RelayLabels&, absl::Duration, int) override {}
+  void OnMigration(const RelayLabels& labels, std::string_view reason) override {
+    migrations.emplace_back(reason);
+    left_pools.push_back(labels.pool);
+  }
+  void OnStall(const RelayLabels& labels, absl::Duration stall) override {
+    stalls.push_back(stall);
+    stalled_pools.push_back(labels.pool);
+  }
 
   int first_tokens = 0;
   std::vector<std::string> migrations;
   std::vector<absl::Duration> stalls;
+  std::vector<int> begun_pools, first_token_pools, left_pools, stalled_pools;
 };
 
 // One relay with everything around it.

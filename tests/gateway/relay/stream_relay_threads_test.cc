@@ -153,7 +153,7 @@ class ThreadedClient : public RelayClient {
 
 class MigrationCounter : public IgnoringObserver {
  public:
-  void OnMigration(std::string_view, std::string_view) override { ++migrations; }
+  void OnMigration(const RelayLabels&, std::string_view) override { ++migrations; }
   std::atomic<int> migrations = 0;
 };
 
