@@ -13,6 +13,7 @@
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/gateway/gateway.h"
 #include "tests/gateway/gateway_fixture.h"
+#include "tests/gateway/openai/http_client.h"
 
 namespace continuo::gateway {
 namespace {
@@ -221,7 +222,15 @@ TEST_F(GatewayVersionsTest, AStateOfALaterReleaseTakesNoRequests) {
   config.workers = worker.address();
   config.relay.retry.no_worker_wait = absl::Milliseconds(100);
   StartGateway(config);
-  WaitForWorkers(0);
+  // The worker has reported; it is not asked for its models before it serves.
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  std::string fleet;
+  while (fleet.find("\"other\"") == std::string::npos && absl::Now() < end) {
+    openai::HttpClient http(gateway_->http_port());
+    http.Get("/fleet");
+    fleet = http.Read().body();
+  }
+  EXPECT_NE(fleet.find("\"other\""), std::string::npos) << fleet;
   EXPECT_TRUE(absl::IsUnavailable(Generate(Request()).status));
   EXPECT_TRUE(worker.requests().empty());
 }
