@@ -61,9 +61,6 @@ class PolledStream : public grpc::ServerWriteReactor<Response>,
 
   PolledStream(StreamCount* count, Timer* timer, Poll poll)
       : count_(count), timer_(timer), poll_(std::move(poll)) {}
-  ~PolledStream() override {
-    if (count_ != nullptr) count_->Remove();
-  }
 
   void OnWriteDone(bool ok) override {
     bool finishes = false;
@@ -76,7 +73,11 @@ class PolledStream : public grpc::ServerWriteReactor<Response>,
     if (finishes) this->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
   }
   void OnCancel() override { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
-  void OnDone() override { const auto self = std::move(self_); }
+  void OnDone() override {
+    // A timer may keep the stream for a moment longer than `count_` lives.
+    const auto self = std::move(self_);
+    if (count_ != nullptr) count_->Remove();
+  }
 
  private:
   void Tick() {

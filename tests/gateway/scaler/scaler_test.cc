@@ -122,6 +122,14 @@ TEST(ScalerTest, AnOpenStreamEndsWithTheGateway) {
   EXPECT_FALSE(reader->Finish().ok());
 }
 
+TEST(ScalerTest, WatchersHaveALimit) {
+  StreamCount count;
+  for (int i = 0; i < StreamCount::kMax; ++i) ASSERT_TRUE(count.Add());
+  EXPECT_FALSE(count.Add());
+  count.Remove();
+  EXPECT_TRUE(count.Add());
+}
+
 TEST(ScalerTest, TheMetricHasTheTargetOfTheTrigger) {
   Node node;
   for (const auto& [given, expected] :
