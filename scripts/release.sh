@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes what a release consists of, from its tag vX.Y.Z, in a new folder: Debian package, Python wheel,
+# chart, images with their bills of materials, SHA256SUMS and a statement of provenance.
+#
+#   scripts/release.sh [--snapshot] [--no_images] DIR
+#
+# --snapshot takes any commit, with the version that it states. Images need root. Times in all files are
+# those of the commit, so that the same commit on the same system gives the same bytes. docs/release.md says
+# how a release is signed and published.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+snapshot=0 images=1
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --snapshot) snapshot=1 ;;
+    --no_images) images=0 ;;
+    *) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  esac
+  shift
+done
+[ $# = 1 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+fail() { echo "release.sh: $1" >&2; exit 1; }
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+[ -z "$(ls -A "$out")" ] || fail "$1 is not empty"
+
+version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+for field in version appVersion; do
+  [ "$(sed -n "s/^$field: //p" helm/continuo/Chart.yaml)" = "$version" ] \
+    || fail "$field of helm/continuo/Chart.yaml is not $version, the version of CMakeLists.txt"
+done
+[ -z "$(git status --porcelain)" ] || fail "the work tree has changes"
+if [ "$snapshot" = 0 ]; then
+  git tag --points-at HEAD | grep -qx "v$version" || fail "the commit has no tag v$version"
+  grep -q "^## $version" CHANGELOG.md || fail "CHANGELOG.md has no entries of $version"
+fi
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+scripts/setup.sh
+echo "== programs"
+scripts/build.sh release continuo-gateway continuo-worker continuo
+echo "== Debian package"
+cpack --config build/release/CPackConfig.cmake -B build/package >build/cpack.log 2>&1 || { cat build/cpack.log; exit 1; }
+cp "build/package/continuo_${version}_$(dpkg --print-architecture).deb" "$out"
+echo "== Python wheel"
+build/venv/bin/python deploy/python/build_wheel.py --out="$out" --bin=build/release/bin
+echo "== chart"
+build/tools/bin/helm package helm/continuo --destination "$out"
+if [ "$images" = 1 ]; then
+  echo "== images"
+  deploy/images/build.sh
+  for name in gateway worker-cpu cli; do
+    cp "build/images/continuo-$name".{tar,sbom.cdx.json} "$out"
+  done
+fi
+(cd "$out" && sha256sum -- * >SHA256SUMS)
+python3 scripts/provenance.py "$out/SHA256SUMS" "$version" >"$out/provenance.intoto.json"
+echo "release $version is in $out"
