@@ -70,7 +70,9 @@ Gateway::Gateway(const GatewayConfig& config)
       forwarded_(config.forwarded, &clock_),
       metrics_(&admission_, &view_, &clock_, config.max_tenant_series),
       router_(FindPolicy(config.routing_policy), &view_, &clock_, random_,
-              {.declared_models = {config.models.begin(), config.models.end()}}),
+              // The pool finds silent workers itself.
+              {.max_report_age = absl::InfiniteDuration(),
+               .declared_models = {config.models.begin(), config.models.end()}}),
       budget_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 

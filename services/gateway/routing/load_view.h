@@ -1,70 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
+#include "services/gateway/routing/route_table.h"
+#include "services/gateway/routing/worker_load.h"
 
 namespace continuo::gateway {
-
-enum class WorkerState {
-  kLost,      // its WatchLoad stream is broken or silent
-  kHung,      // its port answers, but its health says that it computes nothing
-  kLoading,   // it is alive and not ready
-  kServing,   // it takes requests
-  kDraining,  // it is alive and takes nothing new: it says so, or it left DNS
-};
-
-// The name of a state in metrics and logs: "lost", "hung", "loading", "serving", "draining".
-constexpr std::string_view WorkerStateName(WorkerState state) {
-  switch (state) {
-    case WorkerState::kLost:
-      break;
-    case WorkerState::kHung:
-      return "hung";
-    case WorkerState::kLoading:
-      return "loading";
-    case WorkerState::kServing:
-      return "serving";
-    case WorkerState::kDraining:
-      return "draining";
-  }
-  return "lost";
-}
-
-// The state and load of one model of one worker. Counts are those of the last report.
-struct WorkerLoad {
-  std::string address;      // host:port; names the worker in leases and exclusions
-  std::string worker;       // name, for people
-  std::string incarnation;  // changes with every start of the process
-  std::string model;
-  std::string fingerprint;  // an empty one equals no other
-  std::string tokenizer_fingerprint;
-  WorkerState state = WorkerState::kLost;
-  // While lost: a connection was refused since, so the process has exited rather than been cut off.
-  bool refused = false;
-
-  int64_t running_requests = 0;
-  int64_t waiting_requests = 0;
-  int64_t pending_prompt_tokens = 0;
-  int64_t used_kv_blocks = 0;
-  int64_t total_kv_blocks = 0;
-  int64_t block_size_tokens = 0;
-  int64_t max_running_requests = 0;
-  // The pool that lists the address, and that pool's share of new requests (PoolSpec).
-  int pool = 0;
-  double pool_weight = 1;
-  bool slow = false;  // see SlowWorkers
-
-  // When the last report arrived, by Clock::Elapsed.
-  absl::Duration report_time = -absl::InfiniteDuration();
-};
 
 struct LoadSnapshot {
   std::vector<std::shared_ptr<const WorkerLoad>> workers;
@@ -73,26 +19,31 @@ struct LoadSnapshot {
   // Every listed address has reported its model or failed for a while, so a model that is not in
   // known_models is unknown.
   bool discovery_complete = false;
+
+  // The indexes of `workers`, which LoadView::Set fills in. Never null in a LoadView.
+  std::shared_ptr<const RouteTable> table = nullptr;
+  std::vector<GroupLoad> group_loads = {};  // by the numbers of the table's groups
 };
 
-// The current snapshot of all workers. It is immutable, so readers never block the writer.
-// Thread-safe.
+// The current snapshot of all workers. Snapshots are immutable, and the lock is held for no longer
+// than it takes to copy a pointer, so readers never wait for a writer's work. Thread-safe.
 class LoadView {
  public:
+  LoadView() { Set({}); }
+
   std::shared_ptr<const LoadSnapshot> Get() const {
     absl::MutexLock lock(&mutex_);
     return current_;
   }
-  void Set(LoadSnapshot next) {
-    auto fresh = std::make_shared<const LoadSnapshot>(std::move(next));
-    absl::MutexLock lock(&mutex_);
-    current_.swap(fresh);
-  }
+  // Indexes the snapshot and makes it the current one. Costs a look at each worker, and more where
+  // the set of workers, their models or fingerprints have changed.
+  void Set(LoadSnapshot next);
 
  private:
   mutable absl::Mutex mutex_;
-  std::shared_ptr<const LoadSnapshot> current_ ABSL_GUARDED_BY(mutex_) =
-      std::make_shared<const LoadSnapshot>();
+  std::shared_ptr<const LoadSnapshot> current_ ABSL_GUARDED_BY(mutex_);
+  // The snapshot before, kept so that a writer destroys it and not the reader that uses it last.
+  std::shared_ptr<const LoadSnapshot> previous_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo::gateway

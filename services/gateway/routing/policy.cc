@@ -3,16 +3,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <vector>
 
 #include "absl/random/distributions.h"
-#include "services/gateway/routing/route_hash.h"
+#include "services/gateway/routing/hash_ring.h"
 
 namespace continuo::gateway {
 namespace {
 
-constexpr int kNever = -1;
 // The batch limit of a worker that reports none.
 constexpr int64_t kDefaultMaxRunning = 256;
 
@@ -45,22 +43,29 @@ double Fullness(const Candidate& candidate) {
 
 }  // namespace
 
-int Preference(const RouteKey& key, const WorkerLoad& load) {
-  if (std::ranges::find(key.rejected_by, load.address) != key.rejected_by.end()) return kNever;
-  const int failures = FailuresAt(key, load.address);
-  const int step = failures == 0 ? 0 : failures < 3 ? 1 : 4;
+int PreferenceOf(const RouteKey& key, std::string_view fingerprint,
+                 std::string_view tokenizer_fingerprint) {
   const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
-  if (!continued) return key.exact_only && load.fingerprint.empty() ? 8 + step : step;
-  if (!key.fingerprint.empty() && key.fingerprint == load.fingerprint) return step;
-  if (key.exact_only) return kNever;
-  if (key.tokenizer_fingerprint == load.tokenizer_fingerprint) return 2 + step;
-  return kNever;
+  if (!continued) return key.exact_only && fingerprint.empty() ? 8 : 0;
+  if (!key.fingerprint.empty() && key.fingerprint == fingerprint) return 0;
+  if (key.exact_only || key.tokenizer_fingerprint != tokenizer_fingerprint) return kNeverPreferred;
+  return 2;
+}
+
+int Preference(const RouteKey& key, const WorkerLoad& load) {
+  if (std::ranges::find(key.rejected_by, load.address) != key.rejected_by.end()) {
+    return kNeverPreferred;
+  }
+  const int best = PreferenceOf(key, load.fingerprint, load.tokenizer_fingerprint);
+  if (best == kNeverPreferred) return kNeverPreferred;
+  const int failures = FailuresAt(key, load.address);
+  return best + (failures == 0 ? 0 : failures < 3 ? 1 : 4);
 }
 
 std::optional<size_t> FindLastWorker(const RouteKey& key, std::span<const Candidate> candidates) {
   if (key.last_worker.empty()) return std::nullopt;
   std::optional<size_t> last;
-  int least = std::numeric_limits<int>::max(), preference = kNever;
+  int least = std::numeric_limits<int>::max(), preference = kNeverPreferred;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const int rank = Preference(key, *candidates[i].load);
     if (rank < 0) continue;
@@ -83,6 +88,27 @@ double Cost(const RouteKey& key, const Candidate& candidate) {
          (load.slow ? kSlowCost : 0);
 }
 
+double CostPerToken(const WorkerLoad& load) {
+  if (load.total_kv_blocks <= 0 || load.block_size_tokens <= 0) return 0;
+  return 1 /
+         (static_cast<double>(load.block_size_tokens) * static_cast<double>(load.total_kv_blocks));
+}
+
+int ChoosePool(const RouteKey& key, const PoolWeights& pools, absl::BitGenRef random) {
+  double sum = 0;
+  for (const auto& [pool, weight] : pools) sum += weight;
+  double at_weight = key.session_hash != 0 ? static_cast<double>(key.session_hash >> 11) * 0x1.0p-53
+                                           : absl::Uniform<double>(random, 0, 1);
+  at_weight *= sum;
+  int chosen = pools.begin()->first;
+  for (const auto& [pool, weight] : pools) {
+    if (weight > 0) chosen = pool;  // the last one, if rounding leaves a rest
+    if (at_weight < weight) break;
+    at_weight -= weight;
+  }
+  return chosen;
+}
+
 bool IsFree(const RouteKey& key, const Candidate& candidate) {
   const WorkerLoad& load = *candidate.load;
   return load.waiting_requests + load.pending_prompt_tokens + candidate.unreported_requests == 0 &&
@@ -91,105 +117,156 @@ bool IsFree(const RouteKey& key, const Candidate& candidate) {
 
 namespace {
 
-// Returns the candidates that a policy chooses from, see Policy. Empty if none may be taken.
-std::vector<size_t> Choices(const RouteKey& key, std::span<const Candidate> candidates,
-                            absl::BitGenRef random) {
-  std::vector<size_t> best;
-  int best_preference = 0;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const int preference = Preference(key, *candidates[i].load);
-    if (preference < 0) continue;
-    if (best.empty() || preference < best_preference) {
-      best.clear();
-      best_preference = preference;
+// The most preferred candidates of one pool in a list.
+class ListedChoices : public Choices {
+ public:
+  ListedChoices(const RouteKey& key, std::span<const Candidate> candidates, absl::BitGenRef random)
+      : key_(key), candidates_(candidates) {
+    int best_preference = 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const int preference = Preference(key, *candidates[i].load);
+      if (preference < 0) continue;
+      if (numbers_.empty() || preference < best_preference) {
+        numbers_.clear();
+        best_preference = preference;
+      }
+      if (preference == best_preference) numbers_.push_back(i);
     }
-    if (preference == best_preference) best.push_back(i);
+    PoolWeights pools;
+    double sum = 0;
+    for (const size_t i : numbers_) {
+      const WorkerLoad& load = *candidates[i].load;
+      if (pools.emplace(load.pool, load.pool_weight).second) sum += load.pool_weight;
+    }
+    if (pools.size() <= 1 || sum <= 0) return;
+    const int pool = ChoosePool(key, pools, random);
+    std::erase_if(numbers_, [&](size_t i) { return candidates[i].load->pool != pool; });
   }
-  // Pools in ascending order, so that every gateway sees the same.
-  std::map<int, double> weights;
-  double sum = 0;
-  for (const size_t i : best) {
-    const auto [at, is_new] =
-        weights.emplace(candidates[i].load->pool, candidates[i].load->pool_weight);
-    if (is_new) sum += at->second;
+
+  Candidate At(size_t number) const override { return candidates_[number]; }
+  std::optional<size_t> Any(absl::BitGenRef random) const override {
+    return AnyOf(numbers_, random);
   }
-  if (weights.size() <= 1 || sum <= 0) return best;
-  double at_weight = key.session_hash != 0 ? static_cast<double>(key.session_hash >> 11) * 0x1.0p-53
-                                           : absl::Uniform<double>(random, 0, 1);
-  at_weight *= sum;
-  int pool = weights.begin()->first;
-  for (const auto& [number, weight] : weights) {
-    if (weight > 0) pool = number;  // the last one, if rounding leaves a rest
-    if (at_weight < weight) break;
-    at_weight -= weight;
+  std::optional<size_t> AnyFree(double most, absl::BitGenRef random) const override {
+    std::vector<size_t> free;
+    for (const size_t i : numbers_) {
+      if (IsFree(key_, candidates_[i]) && Cost(key_, candidates_[i]) <= most) free.push_back(i);
+    }
+    return AnyOf(free, random);
   }
-  std::erase_if(best, [&](size_t i) { return candidates[i].load->pool != pool; });
-  return best;
+  double MeanCost() const override {
+    double sum = 0;
+    for (const size_t i : numbers_) sum += Cost(key_, candidates_[i]);
+    return sum / static_cast<double>(numbers_.size());
+  }
+  std::optional<size_t> Nearest(uint64_t hash, double most) const override {
+    const RingProbes probes = ProbesOf(hash);
+    std::optional<size_t> nearest;
+    uint64_t least = 0;
+    for (const size_t i : numbers_) {
+      if (Cost(key_, candidates_[i]) > most) continue;
+      const uint64_t distance = RingDistance(probes, candidates_[i].load->address);
+      if (nearest.has_value() && distance >= least) continue;
+      nearest = i;
+      least = distance;
+    }
+    return nearest;
+  }
+
+ private:
+  static std::optional<size_t> AnyOf(const std::vector<size_t>& numbers, absl::BitGenRef random) {
+    if (numbers.empty()) return std::nullopt;
+    return numbers[absl::Uniform<size_t>(random, 0, numbers.size())];
+  }
+
+  const RouteKey& key_;
+  const std::span<const Candidate> candidates_;
+  std::vector<size_t> numbers_;  // Indexes into candidates_.
+};
+
+std::optional<size_t> LighterOfTwo(const RouteKey& key, const Choices& choices,
+                                   absl::BitGenRef random) {
+  const std::optional<size_t> a = choices.Any(random);
+  const std::optional<size_t> b = choices.Any(random);
+  if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
+  const Candidate first = choices.At(*a), second = choices.At(*b);
+  const double first_cost = Cost(key, first), second_cost = Cost(key, second);
+  const bool is_first = first_cost <= second_cost;
+  const size_t lighter = is_first ? *a : *b;
+  if (IsFree(key, is_first ? first : second)) return lighter;
+  return choices.AnyFree(std::min(first_cost, second_cost) + kFreeIsWorth, random)
+      .value_or(lighter);
 }
 
-std::optional<size_t> LighterOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
-                                   const std::vector<size_t>& choices, absl::BitGenRef random) {
-  if (choices.empty()) return std::nullopt;
-  const size_t a = choices[absl::Uniform<size_t>(random, 0, choices.size())];
-  const size_t b = choices[absl::Uniform<size_t>(random, 0, choices.size())];
-  const size_t lighter = Cost(key, candidates[a]) <= Cost(key, candidates[b]) ? a : b;
-  if (IsFree(key, candidates[lighter])) return lighter;
-  const double most = Cost(key, candidates[lighter]) + kFreeIsWorth;
-  std::vector<size_t> free;
-  for (const size_t i : choices) {
-    if (IsFree(key, candidates[i]) && Cost(key, candidates[i]) <= most) free.push_back(i);
+std::optional<size_t> AtHome(uint64_t hash, const RouteKey& key, const Choices& choices,
+                             absl::BitGenRef random) {
+  if (hash != 0) {
+    // In a list one is always found: the cheapest candidate is within the bound.
+    const double bound = choices.MeanCost() * kLoadBound + kLoadSlack;
+    if (const std::optional<size_t> home = choices.Nearest(hash, bound)) return home;
   }
-  return free.empty() ? lighter : free[absl::Uniform<size_t>(random, 0, free.size())];
+  return LighterOfTwo(key, choices, random);
 }
 
-std::optional<size_t> AtHome(uint64_t hash, const RouteKey& key,
-                             std::span<const Candidate> candidates, absl::BitGenRef random) {
-  const std::vector<size_t> choices = Choices(key, candidates, random);
-  if (hash == 0 || choices.empty()) return LighterOfTwo(key, candidates, choices, random);
-  std::vector<double> costs;
-  double sum = 0;
-  for (const size_t i : choices) sum += costs.emplace_back(Cost(key, candidates[i]));
-  const double bound = sum / static_cast<double>(choices.size()) * kLoadBound + kLoadSlack;
-  std::optional<size_t> home;
-  uint64_t best_score = 0;
-  for (size_t k = 0; k < choices.size(); ++k) {
-    if (costs[k] > bound) continue;
-    const uint64_t score = RendezvousScore(hash, candidates[choices[k]].load->address);
-    if (home.has_value() && score <= best_score) continue;
-    home = choices[k];
-    best_score = score;
-  }
-  return home;  // there is one: the cheapest candidate is within the bound
+std::optional<size_t> ByPrefix(const RouteKey& key, const Choices& choices,
+                               absl::BitGenRef random) {
+  return AtHome(key.prefix_hash, key, choices, random);
+}
+
+std::optional<size_t> BySession(const RouteKey& key, const Choices& choices,
+                                absl::BitGenRef random) {
+  return AtHome(key.session_hash, key, choices, random);
+}
+
+std::optional<size_t> BySessionOrPrefix(const RouteKey& key, const Choices& choices,
+                                        absl::BitGenRef random) {
+  return AtHome(key.session_hash != 0 ? key.session_hash : key.prefix_hash, key, choices, random);
+}
+
+std::optional<size_t> AnyChoice(const RouteKey&, const Choices& choices, absl::BitGenRef random) {
+  return choices.Any(random);
+}
+
+template <ChoicePolicy policy>
+std::optional<size_t> InList(const RouteKey& key, std::span<const Candidate> candidates,
+                             absl::BitGenRef random) {
+  return policy(key, ListedChoices(key, candidates, random), random);
 }
 
 }  // namespace
 
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
                                        absl::BitGenRef random) {
-  return LighterOfTwo(key, candidates, Choices(key, candidates, random), random);
+  return InList<&LighterOfTwo>(key, candidates, random);
 }
 
 std::optional<size_t> PrefixAffinity(const RouteKey& key, std::span<const Candidate> candidates,
                                      absl::BitGenRef random) {
-  return AtHome(key.prefix_hash, key, candidates, random);
+  return InList<&ByPrefix>(key, candidates, random);
 }
 
 std::optional<size_t> SessionAffinity(const RouteKey& key, std::span<const Candidate> candidates,
                                       absl::BitGenRef random) {
-  return AtHome(key.session_hash, key, candidates, random);
+  return InList<&BySession>(key, candidates, random);
 }
 
 std::optional<size_t> Affinity(const RouteKey& key, std::span<const Candidate> candidates,
                                absl::BitGenRef random) {
-  return AtHome(key.session_hash != 0 ? key.session_hash : key.prefix_hash, key, candidates,
-                random);
+  return InList<&BySessionOrPrefix>(key, candidates, random);
 }
 
 std::optional<size_t> Random(const RouteKey& key, std::span<const Candidate> candidates,
                              absl::BitGenRef random) {
-  const std::vector<size_t> choices = Choices(key, candidates, random);
-  if (choices.empty()) return std::nullopt;
-  return choices[absl::Uniform<size_t>(random, 0, choices.size())];
+  return InList<&AnyChoice>(key, candidates, random);
+}
+
+ChoicePolicy FindChoicePolicy(Policy policy) {
+  if (policy == &LeastLoadedOfTwo) return &LighterOfTwo;
+  if (policy == &PrefixAffinity) return &ByPrefix;
+  if (policy == &SessionAffinity) return &BySession;
+  if (policy == &Affinity) return &BySessionOrPrefix;
+  if (policy == &Random) return &AnyChoice;
+  return nullptr;
 }
 
 Policy FindPolicy(std::string_view name) {

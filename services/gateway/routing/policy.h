@@ -6,13 +6,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/random/bit_gen_ref.h"
-#include "services/gateway/routing/load_view.h"
+#include "services/gateway/routing/worker_load.h"
 
 namespace continuo::gateway {
 
@@ -55,6 +56,10 @@ struct Candidate {
 // that, fewer failures come first. A worker with three failures comes after one that would go on
 // inexactly.
 int Preference(const RouteKey& key, const WorkerLoad& load);
+inline constexpr int kNeverPreferred = -1;
+// That of a worker with these fingerprints that has not failed.
+int PreferenceOf(const RouteKey& key, std::string_view fingerprint,
+                 std::string_view tokenizer_fingerprint);
 
 // The candidate that is key.last_worker, if it is one of the most preferred; nothing without one.
 std::optional<size_t> FindLastWorker(const RouteKey& key, std::span<const Candidate> candidates);
@@ -68,6 +73,9 @@ double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
 inline constexpr double kSlowCost = 2;
 
+// What each token of the prompt adds to the Cost at the worker.
+double CostPerToken(const WorkerLoad& load);
+
 // True if the worker would begin the request at once: as far as is known nobody waits there and no
 // prompt is ahead.
 bool IsFree(const RouteKey& key, const Candidate& candidate);
@@ -75,9 +83,34 @@ bool IsFree(const RouteKey& key, const Candidate& candidate);
 // report is no reason to go where the cache is nearly full.
 inline constexpr double kFreeIsWorth = 0.5;
 
-// Returns an index into `candidates`, or nothing if none may take the request. Every policy chooses
-// among the most preferred candidates of one pool. The pool is chosen at random by the pools'
-// weights; a session keeps its pool while that has a worker.
+// The candidates that a policy chooses from: the most preferred ones of one pool. The pool is
+// chosen at random by the pools' weights; a session keeps its pool while that has a worker.
+// Candidates are numbered as their owner likes.
+class Choices {
+ public:
+  virtual ~Choices() = default;
+  virtual Candidate At(size_t number) const = 0;
+  // One of them, each equally likely. These return nothing where there is none, or where the one
+  // that is asked for is not found soon.
+  virtual std::optional<size_t> Any(absl::BitGenRef random) const = 0;
+  // One of those that are free and cost at most `most`.
+  virtual std::optional<size_t> AnyFree(double most, absl::BitGenRef random) const = 0;
+  // The mean of their Cost, about.
+  virtual double MeanCost() const = 0;
+  // Of those that cost at most `most`, the one of the least RingDistance to the hash.
+  virtual std::optional<size_t> Nearest(uint64_t hash, double most) const = 0;
+};
+
+// A pool that a request of `key` may go to, and its weight.
+using PoolWeights = std::map<int, double>;
+// Needs at least one.
+int ChoosePool(const RouteKey& key, const PoolWeights& pools, absl::BitGenRef random);
+
+// Returns a number of `choices`, or nothing where it finds none.
+using ChoicePolicy = std::optional<size_t> (*)(const RouteKey& key, const Choices& choices,
+                                               absl::BitGenRef random);
+// The same policy over a list. Returns an index into `candidates`, or nothing if none may take the
+// request. Looks at each candidate.
 using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Candidate> candidates,
                                          absl::BitGenRef random);
 
@@ -88,7 +121,7 @@ using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Ca
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,
                                        absl::BitGenRef random);
 
-// The candidate of the highest RendezvousScore among those whose Cost is at most kLoadBound times
+// The candidate of the least RingDistance among those whose Cost is at most kLoadBound times
 // the mean plus kLoadSlack. So a request goes where its prefix is cached, and a popular prefix
 // spreads as far as its load needs. Without a hash it works like LeastLoadedOfTwo.
 std::optional<size_t> PrefixAffinity(const RouteKey& key, std::span<const Candidate> candidates,
@@ -117,5 +150,7 @@ inline constexpr NamedPolicy kPolicies[] = {{"least_loaded", &LeastLoadedOfTwo},
                                             {"random", &Random}};
 // Null if no policy has that name.
 Policy FindPolicy(std::string_view name);
+// The one that `policy` applies to a list; null where it is none of kPolicies.
+ChoicePolicy FindChoicePolicy(Policy policy);
 
 }  // namespace continuo::gateway

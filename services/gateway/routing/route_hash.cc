@@ -83,8 +83,4 @@ uint64_t SessionHash(std::string_view session, std::string_view tenant) {
   return session.empty() ? 0 : Hash(session, Hash(tenant, /*seed=*/2));
 }
 
-uint64_t RendezvousScore(uint64_t hash, std::string_view address) {
-  return XXH3_64bits_withSeed(address.data(), address.size(), hash);
-}
-
 }  // namespace continuo::gateway

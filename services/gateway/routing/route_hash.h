@@ -24,8 +24,4 @@ inline constexpr int kBytesPerToken = 4;
 // The hash of a client's x-session-id; 0 if it is empty.
 uint64_t SessionHash(std::string_view session, std::string_view tenant);
 
-// Rendezvous hashing: the worker of the highest score is the place for the hash. A worker that
-// comes or goes changes the place only of hashes that are its own.
-uint64_t RendezvousScore(uint64_t hash, std::string_view address);
-
 }  // namespace continuo::gateway

@@ -2,26 +2,27 @@
 #include "services/gateway/routing/router.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/routing/indexed_choices.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway {
 namespace {
 
 bool IsKnown(const LoadSnapshot& snapshot, std::string_view model) {
-  return std::ranges::find(snapshot.known_models, model) != snapshot.known_models.end();
+  return std::ranges::binary_search(snapshot.known_models, model);
 }
 
 // True if the process that `load` describes is not known to be lost or hung.
 bool IsThere(const LoadSnapshot& snapshot, const WorkerLoad& load) {
-  return std::ranges::any_of(snapshot.workers, [&](const auto& now) {
-    return now->address == load.address && now->incarnation == load.incarnation &&
-           now->state != WorkerState::kLost && now->state != WorkerState::kHung;
+  return std::ranges::any_of(snapshot.table->AtAddress(load.address), [&](uint32_t i) {
+    const WorkerLoad& now = *snapshot.workers[i];
+    return now.incarnation == load.incarnation && now.state != WorkerState::kLost &&
+           now.state != WorkerState::kHung;
   });
 }
 
@@ -38,6 +39,13 @@ bool MayComeBack(const LoadSnapshot& snapshot, std::string_view model) {
 
 absl::Status NoWorker(const std::string& message) {
   return protocol::WithReason(absl::UnavailableError(message), protocol::kReasonNoWorker);
+}
+
+// True if a worker of the model says that it serves.
+bool IsServed(const LoadSnapshot& snapshot, std::string_view model) {
+  return std::ranges::any_of(snapshot.table->GroupsOf(model), [&](const RouteGroup& group) {
+    return !snapshot.group_loads[group.number].serving.empty();
+  });
 }
 
 // The name of the requested model, which a request may leave out if there is only one.
@@ -76,44 +84,71 @@ void Lease::Release() {
 
 Router::Router(Policy policy, const LoadView* view, const Clock* clock, absl::BitGenRef random,
                const RouterOptions& options)
-    : policy_(policy), view_(view), clock_(clock), options_(options), random_(random) {}
+    : policy_(policy),
+      choice_policy_(FindChoicePolicy(policy)),
+      view_(view),
+      clock_(clock),
+      options_(options),
+      random_(random) {}
 
 bool Router::IsServing(const WorkerLoad& load, absl::Duration now) const {
   return load.state == WorkerState::kServing && now - load.report_time <= options_.max_report_age;
 }
 
-Router::Loads Router::Serving(const LoadSnapshot& snapshot, std::string_view model,
-                              absl::Duration now) const {
-  Loads loads;
-  std::ranges::copy_if(snapshot.workers, std::back_inserter(loads), [&](const auto& load) {
-    return load->model == model && IsServing(*load, now);
-  });
-  return loads;
-}
-
-std::vector<Candidate> Router::Candidates(const Loads& loads) {
-  std::vector<Candidate> candidates;
-  candidates.reserve(loads.size());
-  for (const auto& load : loads) {
-    Candidate& candidate = candidates.emplace_back(Candidate{.load = load.get()});
-    const auto record = in_flight_.find(load->address);
-    if (record == in_flight_.end()) continue;
-    DropReported(record->second, load->report_time);
-    candidate.unreported_requests = record->second.unreported_requests;
-    candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
-    candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
-  }
-  return candidates;
+Candidate Router::CandidateOf(const WorkerLoad& load) {
+  Candidate candidate = {.load = &load};
+  const auto record = in_flight_.find(load.address);
+  if (record == in_flight_.end()) return candidate;
+  DropReported(record->second, load.report_time);
+  candidate.unreported_requests = record->second.unreported_requests;
+  candidate.unreported_prompt_tokens = record->second.unreported_prompt_tokens;
+  candidate.in_flight_requests = static_cast<int64_t>(record->second.open.size());
+  return candidate;
 }
 
 bool Router::HasFree(const RouteKey& key) {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
   const absl::StatusOr<std::string> model = ModelOf(*snapshot, key.model);
   if (!model.ok()) return false;
-  const Loads loads = Serving(*snapshot, *model, clock_->Elapsed());
+  const absl::Duration now = clock_->Elapsed();
   absl::MutexLock lock(&mutex_);
-  return std::ranges::any_of(Candidates(loads),
-                             [&](const Candidate& candidate) { return IsFree(key, candidate); });
+  return std::ranges::any_of(snapshot->table->GroupsOf(*model), [&](const RouteGroup& group) {
+    return std::ranges::any_of(snapshot->group_loads[group.number].free, [&](uint32_t i) {
+      const WorkerLoad& load = *snapshot->workers[i];
+      mutex_.AssertHeld();
+      return IsServing(load, now) && IsFree(key, CandidateOf(load));
+    });
+  });
+}
+
+Router::Load Router::ChooseByTable(const LoadSnapshot& snapshot, std::string_view model,
+                                   const RouteKey& key, absl::Duration now) {
+  if (choice_policy_ == nullptr) return nullptr;
+  const auto find = [&](uint32_t i) -> std::optional<Candidate> {
+    const WorkerLoad& load = *snapshot.workers[i];
+    mutex_.AssertHeld();
+    if (!IsServing(load, now)) return std::nullopt;
+    return CandidateOf(load);
+  };
+  const IndexedChoices choices(snapshot, model, key, find, random_);
+  std::optional<size_t> choice = choices.LastWorker();
+  if (!choice.has_value()) choice = choice_policy_(key, choices, random_);
+  return choice.has_value() ? snapshot.workers[*choice] : nullptr;
+}
+
+Router::Load Router::ChooseOfAll(const LoadSnapshot& snapshot, std::string_view model,
+                                 const RouteKey& key, absl::Duration now) {
+  std::vector<Candidate> candidates;
+  std::vector<uint32_t> numbers;
+  for (uint32_t i = 0; i < snapshot.workers.size(); ++i) {
+    const WorkerLoad& load = *snapshot.workers[i];
+    if (load.model != model || !IsServing(load, now)) continue;
+    candidates.push_back(CandidateOf(load));
+    numbers.push_back(i);
+  }
+  std::optional<size_t> choice = FindLastWorker(key, candidates);
+  if (!choice.has_value()) choice = policy_(key, candidates, random_);
+  return choice.has_value() ? snapshot.workers[numbers[*choice]] : nullptr;
 }
 
 bool Router::IsCold(std::string_view model) const {
@@ -122,8 +157,10 @@ bool Router::IsCold(std::string_view model) const {
   const absl::StatusOr<std::string> name = ModelOf(*snapshot, model);
   if (!name.ok() || !options_.declared_models.contains(*name)) return false;
   const absl::Duration now = clock_->Elapsed();
-  return std::ranges::none_of(snapshot->workers, [&](const auto& load) {
-    return load->model == *name && IsServing(*load, now);
+  return std::ranges::none_of(snapshot->table->GroupsOf(*name), [&](const RouteGroup& group) {
+    return std::ranges::any_of(snapshot->group_loads[group.number].serving, [&](uint32_t i) {
+      return IsServing(*snapshot->workers[i], now);
+    });
   });
 }
 
@@ -131,31 +168,38 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
   const absl::Duration now = clock_->Elapsed();
   ASSIGN_OR_RETURN(const std::string model, ModelOf(*snapshot, key.model));
-  const Loads loads = Serving(*snapshot, model, now);
-  if (loads.empty()) {
+  const auto no_worker = [&] {
     return NoWorker(absl::StrCat("no worker serves model \"", model, "\" now"));
-  }
-  const bool same_fingerprint_lost =
-      !key.fingerprint.empty() && std::ranges::any_of(snapshot->workers, [&](const auto& load) {
-        return load->model == model && load->fingerprint == key.fingerprint &&
-               load->state != WorkerState::kDraining && !IsServing(*load, now);
-      });
+  };
+  if (!IsServed(*snapshot, model)) return no_worker();
 
   std::optional<Lease> lease;
   std::function<void()> lost;
   {
     absl::MutexLock lock(&mutex_);
-    const std::vector<Candidate> candidates = Candidates(loads);
-    std::optional<size_t> pick = FindLastWorker(key, candidates);
-    if (!pick.has_value()) pick = policy_(key, candidates, random_);
+    Load pick = ChooseByTable(*snapshot, model, key, now);
+    if (pick == nullptr) pick = ChooseOfAll(*snapshot, model, key, now);
     const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
     const bool exact =
-        pick.has_value() &&
-        (!continued || (!key.fingerprint.empty() && loads[*pick]->fingerprint == key.fingerprint));
-    if (!exact && continued && !key.allow_inexact && same_fingerprint_lost) {
-      return NoWorker("the workers that can go on exactly are lost for the moment");
+        pick != nullptr &&
+        (!continued || (!key.fingerprint.empty() && pick->fingerprint == key.fingerprint));
+    if (!exact) {
+      const auto is_serving = [&](const auto& load) {
+        return load->model == model && IsServing(*load, now);
+      };
+      if (pick == nullptr && std::ranges::none_of(snapshot->workers, is_serving)) {
+        return no_worker();
+      }
+      const bool same_fingerprint_lost =
+          !key.fingerprint.empty() && std::ranges::any_of(snapshot->workers, [&](const auto& load) {
+            return load->model == model && load->fingerprint == key.fingerprint &&
+                   load->state != WorkerState::kDraining && !IsServing(*load, now);
+          });
+      if (continued && !key.allow_inexact && same_fingerprint_lost) {
+        return NoWorker("the workers that can go on exactly are lost for the moment");
+      }
     }
-    if (!pick.has_value()) {
+    if (pick == nullptr) {
       if (continued && !key.exact_only && key.rejected_by.empty() &&
           !MayComeBack(*snapshot, model)) {
         return protocol::WithReason(
@@ -169,36 +213,37 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
     }
 
     const uint64_t id = next_id_++;
-    InFlightRecord& record = in_flight_[loads[*pick]->address];
+    InFlightRecord& record = in_flight_[pick->address];
     record.open.emplace(id, Open{.prompt_tokens = key.prompt_tokens,
                                  .unreported = true,
-                                 .incarnation = loads[*pick]->incarnation,
+                                 .incarnation = pick->incarnation,
                                  .on_lost = std::move(on_lost)});
     record.unreported.emplace_back(now, id);
     record.unreported_requests += 1;
     record.unreported_prompt_tokens += key.prompt_tokens;
-    lease = Lease(this, loads[*pick], id);
     // The worker may have been lost since the snapshot was taken, and WorkerLost called before this
     // lease was recorded. The writer sets the view before it calls WorkerLost, so the loss is seen
     // here or reported there.
-    if (!IsThere(*view_->Get(), *loads[*pick]))
+    const std::shared_ptr<const LoadSnapshot> latest = view_->Get();
+    if (latest != snapshot && !IsThere(*latest, *pick)) {
       lost = std::exchange(record.open[id].on_lost, nullptr);
+    }
+    lease = Lease(this, std::move(pick), id);
   }
   if (lost) lost();
   return *std::move(lease);
 }
 
 void Router::DropReported(InFlightRecord& record, absl::Duration report_time) {
-  while (!record.unreported.empty() &&
-         record.unreported.front().first + options_.report_lag < report_time) {
-    const auto open = record.open.find(record.unreported.front().second);
-    if (open != record.open.end() && open->second.unreported) {
-      open->second.unreported = false;
-      record.unreported_requests -= 1;
-      record.unreported_prompt_tokens -= open->second.prompt_tokens;
-    }
-    record.unreported.pop_front();
+  auto at = record.unreported.begin();
+  for (; at != record.unreported.end() && at->first + options_.report_lag < report_time; ++at) {
+    const auto open = record.open.find(at->second);
+    if (open == record.open.end() || !open->second.unreported) continue;
+    open->second.unreported = false;
+    record.unreported_requests -= 1;
+    record.unreported_prompt_tokens -= open->second.prompt_tokens;
   }
+  record.unreported.erase(record.unreported.begin(), at);
 }
 
 void Router::Release(const std::string& address, uint64_t id) {
@@ -251,8 +296,8 @@ void Router::WorkerLost(std::string_view address, std::string_view alive_incarna
 ProcessState Router::CheckProcess(std::string_view address, std::string_view incarnation,
                                   absl::Duration since) const {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
-  for (const auto& load : snapshot->workers) {
-    if (load->address != address) continue;
+  for (const uint32_t i : snapshot->table->AtAddress(address)) {
+    const auto& load = snapshot->workers[i];
     if (load->incarnation != incarnation || load->refused) return ProcessState::kExited;
     if (load->state == WorkerState::kHung) return ProcessState::kHung;
     return load->state != WorkerState::kLost && load->report_time > since ? ProcessState::kAlive

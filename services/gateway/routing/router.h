@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -119,25 +118,32 @@ class Router {
   // The requests that this gateway has open at one address.
   struct InFlightRecord {
     absl::flat_hash_map<uint64_t, Open> open;
-    std::deque<std::pair<absl::Duration, uint64_t>> unreported;  // oldest first; ended ones too
+    std::vector<std::pair<absl::Duration, uint64_t>> unreported;  // oldest first; ended ones too
     int64_t unreported_requests = 0;
     int64_t unreported_prompt_tokens = 0;
   };
 
-  using Loads = std::vector<std::shared_ptr<const WorkerLoad>>;
+  // A worker that was picked; null where none was.
+  using Load = std::shared_ptr<const WorkerLoad>;
+
   // True if the worker takes requests. `now` is that of Clock::Elapsed.
   bool IsServing(const WorkerLoad& load, absl::Duration now) const;
-  // The workers of the model that take requests.
-  Loads Serving(const LoadSnapshot& snapshot, std::string_view model, absl::Duration now) const;
-  // The workers with the requests that this gateway has sent there, in the order of `loads`, which
-  // outlive the candidates.
-  std::vector<Candidate> Candidates(const Loads& loads) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The worker with the requests that this gateway has sent there.
+  Candidate CandidateOf(const WorkerLoad& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // By the snapshot's table, without a look at each worker. It may miss a worker that ChooseOfAll
+  // finds.
+  Load ChooseByTable(const LoadSnapshot& snapshot, std::string_view model, const RouteKey& key,
+                     absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // From a list of all workers of the model that take requests.
+  Load ChooseOfAll(const LoadSnapshot& snapshot, std::string_view model, const RouteKey& key,
+                   absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(const std::string& address, uint64_t id);
   // Stops counting requests beside the report that the report must show.
   void DropReported(InFlightRecord& record, absl::Duration report_time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Policy policy_;
+  const ChoicePolicy choice_policy_;  // null for a policy that needs a list
   const LoadView* const view_;
   const Clock* const clock_;
   const RouterOptions options_;

@@ -2,7 +2,6 @@
 #include "services/gateway/routing/slow_workers.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace continuo::gateway {
 namespace {
@@ -35,24 +34,37 @@ void SlowWorkers::Measure(Worker& worker, uint64_t steps, int64_t running,
   worker.steps_time = now;
 }
 
-absl::Duration SlowWorkers::MedianOfPeers(const std::string& name, absl::Duration now) const {
-  const std::string& group = workers_.at(name).group;
-  std::vector<absl::Duration> steps;
-  for (const auto& [peer, worker] : workers_) {
-    if (peer == name || worker.group != group || !worker.has_step) continue;
-    if (now - worker.measured_time <= options_.max_age) steps.push_back(worker.step);
+absl::Duration SlowWorkers::MedianOfPeers(const Worker& worker, absl::Duration now) {
+  Group& group = groups_[worker.group];
+  if (now - group.collect_time >= options_.collect_interval) {
+    group.collect_time = now;
+    group.steps.clear();
+    for (auto& [name, peer] : workers_) {
+      if (peer.group != worker.group || !peer.has_step) continue;
+      if (now - peer.measured_time > options_.max_age) continue;
+      group.steps.push_back(peer.step);
+      peer.collected_step = peer.step;
+      peer.collect_time = now;
+    }
+    std::ranges::sort(group.steps);
   }
-  if (steps.empty()) return absl::ZeroDuration();
-  const auto middle = steps.begin() + static_cast<ptrdiff_t>(steps.size() / 2);
-  std::ranges::nth_element(steps, middle);
-  return *middle;
+  // The worker's own step is left out.
+  const bool is_in = worker.collect_time == group.collect_time;
+  const size_t num_peers = group.steps.size() - (is_in ? 1 : 0);
+  if (num_peers == 0) return absl::ZeroDuration();
+  size_t middle = num_peers / 2;
+  if (is_in && worker.collected_step <= group.steps[middle]) ++middle;
+  return group.steps[middle];
 }
 
 bool SlowWorkers::Report(const std::string& name, const std::string& group, uint64_t steps,
                          int64_t running, absl::Duration now) {
   const auto [at, is_new] = workers_.try_emplace(name);
   Worker& worker = at->second;
-  worker.group = group;
+  if (worker.group != group) {
+    worker.group = group;
+    worker.collect_time = -absl::InfiniteDuration();
+  }
   if (is_new) {
     worker.steps = steps;
     worker.steps_time = now;
@@ -64,15 +76,15 @@ bool SlowWorkers::Report(const std::string& name, const std::string& group, uint
     worker.has_step = worker.slow = worker.has_pending_verdict = false;  // try it again
     return false;
   }
-  // Every report of every worker comes here, and there may be a thousand peers, so they are looked
-  // at only if the verdict depends on them.
+  // Every report of every worker comes here, and there may be thousands of peers, so their median
+  // is asked for only if the verdict depends on it.
   bool is_opposite = false;
   if (worker.slow) {
-    const absl::Duration median = MedianOfPeers(name, now);
+    const absl::Duration median = MedianOfPeers(worker, now);
     is_opposite = worker.step < options_.well_step || worker.step < median * options_.well_ratio ||
                   median == absl::ZeroDuration();
   } else if (worker.step > options_.slow_step) {
-    const absl::Duration median = MedianOfPeers(name, now);
+    const absl::Duration median = MedianOfPeers(worker, now);
     is_opposite = median > absl::ZeroDuration() && worker.step > median * options_.slow_ratio;
   }
   if (!is_opposite) {

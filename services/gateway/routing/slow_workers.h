@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 
 namespace continuo::gateway {
@@ -21,6 +22,9 @@ struct SlowWorkersOptions {
   absl::Duration hysteresis = absl::Seconds(3);
   // Measurements that are older than this are ignored.
   absl::Duration max_age = absl::Seconds(10);
+  // How long the steps of a group are compared with before they are collected anew: a look at each
+  // worker.
+  absl::Duration collect_interval = absl::Milliseconds(500);
 };
 
 // Finds the workers that are much slower than their peers, because of a throttled CPU, a neighbour
@@ -45,18 +49,26 @@ class SlowWorkers {
     absl::Duration steps_time;  // when `steps` was last seen to change, or running to begin
     bool running = false;
     bool has_step = false;
-    absl::Duration step;           // mean duration of a step; recent ones count more
-    absl::Duration measured_time;  // when `step` was last measured
+    absl::Duration step;            // mean duration of a step; recent ones count more
+    absl::Duration measured_time;   // when `step` was last measured
+    absl::Duration collected_step;  // `step` when it was last collected for its group
+    absl::Duration collect_time = -absl::InfiniteDuration();  // and when that was
     bool slow = false;
     bool has_pending_verdict = false;  // the opposite of `slow`
     absl::Duration pending_since;
   };
+  // The steps of a group's workers that were measured lately.
+  struct Group {
+    std::vector<absl::Duration> steps;  // sorted
+    absl::Duration collect_time = -absl::InfiniteDuration();
+  };
   void Measure(Worker& worker, uint64_t steps, int64_t running, absl::Duration now) const;
   // The median of the peers' step times that were measured lately; zero if there are none.
-  absl::Duration MedianOfPeers(const std::string& worker, absl::Duration now) const;
+  absl::Duration MedianOfPeers(const Worker& worker, absl::Duration now);
 
   const SlowWorkersOptions options_;
-  std::map<std::string, Worker> workers_;
+  absl::flat_hash_map<std::string, Worker> workers_;
+  absl::flat_hash_map<std::string, Group> groups_;  // of which a median was asked for
 };
 
 }  // namespace continuo::gateway

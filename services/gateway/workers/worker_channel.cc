@@ -24,6 +24,9 @@ std::shared_ptr<WorkerChannel> MakeWorkerChannel(
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // Each probe of the bandwidth is a ping and its answer, which cost as much as a load report.
+  // Token streams do not need larger windows.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetMaxReceiveMessageSize(16 << 20);
   arguments.SetMaxSendMessageSize(-1);
   // The router chooses an address: a proxy in between would undo its choice.

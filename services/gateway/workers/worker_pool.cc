@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/common/log.h"
+#include "services/gateway/workers/silence.h"
 #include "services/protocol/proto_time.h"
 
 namespace continuo::gateway {
@@ -18,6 +19,8 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 // A check that is this late means that this process has paused, not that workers are silent.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kModelQueryTimeout = absl::Seconds(5);
+// The view is written at most for this share of the time, however long it takes in a large fleet.
+constexpr int kPublishShare = 10;
 
 void LogWorker(const std::string& message, const std::string& address) {
   common::Log(common::LogSeverity::kWarning, message, {{"worker", address}});
@@ -61,6 +64,7 @@ WorkerPool::~WorkerPool() {
     for (auto& [address, worker] : workers_) {
       if (worker.connection != nullptr) connections.push_back(worker.connection);
     }
+    connections_.clear();
     workers_.clear();
   }
   for (const auto& connection : connections) connection->Cancel();
@@ -86,49 +90,61 @@ void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool 
     std::set<std::string> listed;
     for (const auto& [address, pool, weight] : addresses) {
       if (!listed.insert(address).second) continue;
-      auto at = workers_.find(address);
-      if (at == workers_.end()) {
-        at =
-            workers_
-                .emplace(address, Worker{.record = {address, options_.verdict, clock_->Elapsed()},
-                                         .channel = MakeWorkerChannel(address, options_.credentials,
-                                                                      options_.tls_server_name)})
-                .first;
-        added.push_back(address);
-      }
-      at->second.record.SetPool(pool, weight);
+      const auto at = workers_.find(address);
+      const bool is_new = at == workers_.end();
+      if (is_new) added.push_back(address);
+      Worker& worker = is_new ? AddWorker(address) : at->second;
+      worker.record.SetPool(pool, weight);
     }
     for (auto& [address, worker] : workers_) {
-      news.changed |= worker.record.SetListed(listed.contains(address));
+      changed_ |= worker.record.SetListed(listed.contains(address));
     }
-    news.changed |= DropUnlisted(&dropped);
-    news.changed |= Publish();
+    changed_ |= DropUnlisted(&dropped);
+    news.changed = Publish();
   }
   for (const auto& connection : dropped) connection->Cancel();
   for (const std::string& address : added) Connect(address);
   Tell(news);
 }
 
+WorkerPool::Worker& WorkerPool::AddWorker(const std::string& address) {
+  order_.clear();
+  all_discovered_ = false;
+  Worker& worker =
+      workers_
+          .emplace(address, Worker{.address = address,
+                                   .record = {address, options_.verdict, clock_->Elapsed()},
+                                   .channel = MakeWorkerChannel(address, options_.credentials,
+                                                                options_.tls_server_name)})
+          .first->second;
+  absl::MutexLock lock(&channels_mutex_);
+  channels_[address] = worker.channel;
+  return worker;
+}
+
+void WorkerPool::RemoveWorker(const std::string& address) {
+  order_.clear();
+  const auto at = workers_.find(address);
+  connections_.erase(at->second.connection_id);
+  slow_.Forget(address);
+  absl::MutexLock lock(&channels_mutex_);
+  channels_.erase(address);
+  workers_.erase(at);
+}
+
 bool WorkerPool::DropUnlisted(std::vector<std::shared_ptr<WorkerConnection>>* dropped) {
-  bool any = false;
-  for (auto at = workers_.begin(); at != workers_.end();) {
-    Worker& worker = at->second;
-    if (worker.record.listed() || worker.record.has_report()) {
-      ++at;
-      continue;
-    }
+  std::vector<std::string> unlisted;
+  for (auto& [address, worker] : workers_) {
+    if (worker.record.listed() || worker.record.has_report()) continue;
     if (worker.connection != nullptr) dropped->push_back(std::move(worker.connection));
-    slow_.Forget(at->first);
-    at = workers_.erase(at);
-    any = true;
+    unlisted.push_back(address);
   }
-  return any;
+  for (const std::string& address : unlisted) RemoveWorker(address);
+  return !unlisted.empty();
 }
 
 void WorkerPool::Connect(const std::string& address) {
   v1::WatchLoadRequest request;
-  *request.mutable_min_interval() = protocol::ToProto(options_.min_report_interval);
-  *request.mutable_max_interval() = protocol::ToProto(options_.max_report_interval);
   std::shared_ptr<WorkerConnection> connection;
   {
     absl::MutexLock lock(&mutex_);
@@ -136,51 +152,68 @@ void WorkerPool::Connect(const std::string& address) {
     if (at == workers_.end() || at->second.connection != nullptr) return;
     Worker& worker = at->second;
     const uint64_t id = next_connection_id_++;
+    const auto num_workers = static_cast<double>(workers_.size());
+    *request.mutable_min_interval() = protocol::ToProto(
+        std::clamp(num_workers * options_.min_report_interval_per_worker,
+                   options_.min_report_interval, options_.min_report_interval_at_most));
+    *request.mutable_max_interval() = protocol::ToProto(
+        std::clamp(num_workers * options_.max_report_interval_per_worker,
+                   options_.max_report_interval, options_.max_report_interval_at_most));
     connection = std::make_shared<WorkerConnection>(
         worker.channel, request,
         WorkerConnection::Callbacks{
-            .on_report = [this, address, id](const auto& report) { OnReport(address, id, report); },
-            .on_health = [this, address, id](bool bad) { OnHealth(address, id, bad); },
-            .on_end = [this, address, id](const auto& end) { OnConnectionEnd(address, id, end); },
+            .on_report = [this, id](const auto& report) { OnReport(id, report); },
+            .on_health = [this, id](bool bad) { OnHealth(id, bad); },
+            .on_end = [this, id](const auto& status) { OnConnectionEnd(id, status); },
             .on_done = [this] { OnCallDone(); }});
     worker.connection = connection;
     worker.connection_id = id;
+    connections_[id] = &worker;
     worker.record.OnConnecting(clock_->Elapsed());
     ++num_calls_;
   }
   connection->Start();
 }
 
-WorkerPool::Worker* WorkerPool::FindWorker(const std::string& address, uint64_t connection_id) {
-  const auto at = workers_.find(address);
-  if (at == workers_.end() || at->second.connection_id != connection_id) return nullptr;
-  return &at->second;
+WorkerPool::Worker* WorkerPool::FindWorker(uint64_t connection_id) {
+  const auto at = connections_.find(connection_id);
+  return at == connections_.end() ? nullptr : at->second;
 }
 
-void WorkerPool::OnHealth(const std::string& address, uint64_t connection_id, bool not_serving) {
+void WorkerPool::OnHealth(uint64_t connection_id, bool not_serving) {
   absl::MutexLock lock(&mutex_);
-  Worker* const worker = FindWorker(address, connection_id);
+  Worker* const worker = FindWorker(connection_id);
   if (worker != nullptr) worker->record.OnHealth(not_serving, clock_->Elapsed());
 }
 
-void WorkerPool::OnReport(const std::string& address, uint64_t connection_id,
-                          const v1::WatchLoadResponse& report) {
+void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& report) {
   ReportNews report_news;
+  News news;
   bool query_models = false;
+  std::string address;
   std::shared_ptr<WorkerChannel> channel;
+  std::optional<absl::Duration> publish_delay;
   {
     absl::MutexLock lock(&mutex_);
-    Worker* const worker = FindWorker(address, connection_id);
+    Worker* const worker = FindWorker(connection_id);
     if (worker == nullptr) return;
     report_news = worker->record.OnReport(report, clock_->Elapsed(), &slow_);
-    if (!report.model().empty()) catalog_.AddName(report.model());
+    if (report_news.changed && !report.model().empty()) catalog_.AddName(report.model());
     query_models = worker->record.TakeModelQuery(report);
-    if (query_models) ++num_calls_;
-    channel = worker->channel;
-    report_news.changed |= Publish();
+    if (query_models) {
+      ++num_calls_;
+      channel = worker->channel;
+    }
+    if (query_models || report_news.replaced || report_news.became_slow) address = worker->address;
+    if (report_news.urgent) {
+      changed_ |= report_news.changed;
+      news.changed = Publish();
+    } else {
+      news.changed = PublishSoon(report_news.changed, &publish_delay);
+    }
   }
+  if (publish_delay.has_value()) After(*publish_delay, [this] { PublishDelayed(); });
   if (report_news.became_slow) LogWorker("worker slow", address);
-  News news = {.changed = report_news.changed};
   if (report_news.replaced) news.lost.push_back({address, report.incarnation()});
   Tell(news);
   if (!query_models) return;
@@ -202,28 +235,30 @@ void WorkerPool::OnModels(const std::string& address, const std::string& incarna
   }
 }
 
-void WorkerPool::OnConnectionEnd(const std::string& address, uint64_t connection_id,
-                                 const grpc::Status& status) {
+void WorkerPool::OnConnectionEnd(uint64_t connection_id, const grpc::Status& status) {
   News news;
-  std::optional<absl::Duration> reconnect_delay;
+  std::string address;
+  std::optional<absl::Duration> reconnect_delay, publish_delay;
   {
     absl::MutexLock lock(&mutex_);
-    Worker* const worker = FindWorker(address, connection_id);
-    if (worker != nullptr) {
-      WorkerRecord& record = worker->record;
-      news.refresh_addresses = record.has_report();
-      news.changed = record.OnEnd(/*refused=*/!record.has_report() && WasRefused(status));
-      worker->connection = nullptr;
-      slow_.Forget(address);
-      if (record.listed()) {
-        reconnect_delay = record.NextReconnectDelay(options_.min_reconnect, options_.max_reconnect);
-      } else {
-        workers_.erase(address);
-        news.changed = true;
-      }
-      news.changed |= Publish();
+    Worker* const worker = FindWorker(connection_id);
+    if (worker == nullptr) return;
+    address = worker->address;
+    WorkerRecord& record = worker->record;
+    news.refresh_addresses = record.has_report();
+    changed_ |= record.OnEnd(/*refused=*/!record.has_report() && WasRefused(status));
+    connections_.erase(connection_id);
+    worker->connection = nullptr;
+    slow_.Forget(address);
+    if (record.listed()) {
+      reconnect_delay = record.NextReconnectDelay(options_.min_reconnect, options_.max_reconnect);
+    } else {
+      RemoveWorker(address);
+      changed_ = true;
     }
+    news.changed = changed_ ? Publish() : PublishSoon(false, &publish_delay);
   }
+  if (publish_delay.has_value()) After(*publish_delay, [this] { PublishDelayed(); });
   if (news.refresh_addresses) {
     const absl::Status why = common::FromGrpcStatus(status);
     common::Log(common::LogSeverity::kWarning, "worker lost",
@@ -246,14 +281,16 @@ void WorkerPool::CheckWorkers() {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = clock_->Elapsed();
     if (now - std::exchange(check_time_, now) > kPause) awake_time_ = now;
+    const absl::Duration silence_limit = SilenceLimit(now);
     for (auto& [address, worker] : workers_) {
-      const std::optional<Verdict> verdict = worker.record.Check(now, awake_time_, &news.changed);
+      const std::optional<Verdict> verdict =
+          worker.record.Check(now, awake_time_, &changed_, silence_limit);
       if (!verdict.has_value()) continue;
       verdicts.push_back(*verdict);
       news.lost.push_back({.address = address});
     }
     news.refresh_addresses = !news.lost.empty();
-    if (news.changed || IsDiscoveryComplete() != discovery_complete_) news.changed |= Publish();
+    if (changed_ || IsDiscoveryComplete() != discovery_complete_) news.changed = Publish();
   }
   for (size_t i = 0; i < verdicts.size(); ++i) {
     LogWorker(absl::StrCat("worker ", VerdictName(verdicts[i])), news.lost[i].address);
@@ -272,30 +309,74 @@ void WorkerPool::Tell(const News& news) {
   if (options_.on_change) options_.on_change();
 }
 
-bool WorkerPool::IsDiscoveryComplete() const {
+bool WorkerPool::IsDiscoveryComplete() {
   const absl::Duration now = clock_->Elapsed();
-  return addresses_complete_ && std::ranges::all_of(workers_, [&](const auto& entry) {
-           return entry.second.record.IsDiscovered(now, options_.discovery_wait);
-         });
+  // A worker that is discovered stays so.
+  all_discovered_ = all_discovered_ || std::ranges::all_of(workers_, [&](const auto& entry) {
+                      return entry.second.record.IsDiscovered(now, options_.discovery_wait);
+                    });
+  return addresses_complete_ && all_discovered_;
+}
+
+absl::Duration WorkerPool::SilenceLimit(absl::Duration now) const {
+  std::vector<absl::Duration> ages;
+  ages.reserve(workers_.size());
+  for (const auto& [address, worker] : workers_) {
+    const std::optional<absl::Duration> heard = worker.record.last_heard();
+    if (heard.has_value()) ages.push_back(now - std::max(*heard, awake_time_));
+  }
+  return FleetSilenceLimit(std::move(ages));
 }
 
 bool WorkerPool::Publish() {
   LoadSnapshot snapshot;
   snapshot.discovery_complete = IsDiscoveryComplete();
-  for (const auto& [address, worker] : workers_) {
-    for (const auto& [name, model] : worker.record.models()) snapshot.workers.push_back(model.load);
+  if (order_.empty()) {
+    order_.reserve(workers_.size());
+    for (const auto& [address, worker] : workers_) order_.push_back(&worker);
+  }
+  snapshot.workers.reserve(order_.size());
+  for (const Worker* worker : order_) {
+    for (const auto& [name, model] : worker->record.models()) {
+      snapshot.workers.push_back(model.load);
+    }
   }
   snapshot.known_models = catalog_.Names();
   const bool changed = std::exchange(discovery_complete_, snapshot.discovery_complete) !=
                        snapshot.discovery_complete;
+  const absl::Duration begin = clock_->Elapsed();
   view_->Set(std::move(snapshot));
-  return changed;
+  publish_time_ = clock_->Elapsed();
+  publish_cost_ = publish_time_ - begin;
+  return std::exchange(changed_, false) || changed;
+}
+
+bool WorkerPool::PublishSoon(bool changed, std::optional<absl::Duration>* delay) {
+  changed_ |= changed;
+  if (publish_is_due_) return false;
+  const absl::Duration wait = publish_time_ +
+                              std::max(options_.publish_interval, kPublishShare * publish_cost_) -
+                              clock_->Elapsed();
+  if (wait <= absl::ZeroDuration()) return Publish();
+  publish_is_due_ = true;
+  *delay = wait;
+  return false;
+}
+
+void WorkerPool::PublishDelayed() {
+  News news;
+  {
+    absl::MutexLock lock(&mutex_);
+    publish_is_due_ = false;
+    news.changed = Publish();
+  }
+  Tell(news);
 }
 
 std::shared_ptr<WorkerChannel> WorkerPool::Find(const std::string& address) const {
-  absl::MutexLock lock(&mutex_);
-  const auto at = workers_.find(address);
-  return at == workers_.end() ? nullptr : at->second.channel;
+  absl::MutexLock lock(&channels_mutex_);
+  const auto at = channels_.find(address);
+  return at == channels_.end() ? nullptr : at->second;
 }
 
 std::vector<v1::Model> WorkerPool::Models() const {

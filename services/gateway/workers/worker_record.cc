@@ -65,9 +65,11 @@ ReportNews WorkerRecord::OnReport(const v1::WatchLoadResponse& report, absl::Dur
   const std::shared_ptr<WorkerLoad> load = MakeLoad(address_, report, now);
   load->pool = pool_;
   load->pool_weight = pool_weight_;
-  load->slow = slow->Report(address_, absl::StrCat(load->model, "\n", load->fingerprint),
-                            report.steps(), report.running_requests(), now);
   Model& model = models_[report.model()];
+  if (model.load == nullptr || model.load->fingerprint != load->fingerprint) {
+    model.peers = absl::StrCat(load->model, "\n", load->fingerprint);
+  }
+  load->slow = slow->Report(address_, model.peers, report.steps(), report.running_requests(), now);
   model.reported = report.state();
   load->state = RoutingState(
       verdict_.Judge({.reported = model.reported, .listed = listed_, .slow = load->slow}));
@@ -75,6 +77,7 @@ ReportNews WorkerRecord::OnReport(const v1::WatchLoadResponse& report, absl::Dur
   if (load->state == WorkerState::kServing && !was_serving) verdict_.OnBeginServing(now);
   news.became_slow = load->slow && (model.load == nullptr || !model.load->slow);
   news.changed = news.changed || model.load == nullptr || !SameRoute(*model.load, *load);
+  news.urgent = news.replaced || (news.changed && was_serving);
   model.load = load;
   if (!report.model().empty()) {
     reported_model_ = true;
@@ -90,10 +93,11 @@ bool WorkerRecord::OnEnd(bool refused) {
 }
 
 std::optional<Verdict> WorkerRecord::Check(absl::Duration now, absl::Duration awake_time,
-                                           bool* changed) {
+                                           bool* changed, absl::Duration silence_limit) {
   const bool claims_serving = std::ranges::any_of(
       models_, [](const auto& entry) { return entry.second.load->state == WorkerState::kServing; });
-  const std::optional<Verdict> verdict = verdict_.Check(now, awake_time, claims_serving);
+  const std::optional<Verdict> verdict =
+      verdict_.Check(now, awake_time, claims_serving, silence_limit);
   if (verdict == Verdict::kSilent) {
     attempted_ = true;
     *changed |= MarkLost(/*refused=*/false);

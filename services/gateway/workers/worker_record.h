@@ -18,6 +18,7 @@ namespace continuo::gateway {
 // The changes that one report brings.
 struct ReportNews {
   bool changed = false;      // Routing has to know: a state or an identity differs.
+  bool urgent = false;       // And at once, since a worker that it counts on has changed.
   bool replaced = false;     // Another process than before answers at the address.
   bool became_slow = false;  // The steps of the model have become slow.
 };
@@ -32,6 +33,7 @@ class WorkerRecord {
     std::optional<v1::WorkerState> reported;
     // The last report, with the state that the verdict gives it. Never null.
     std::shared_ptr<const WorkerLoad> load;
+    std::string peers = {};  // Its group in SlowWorkers.
   };
 
   WorkerRecord(std::string address, const WorkerVerdictOptions& options, absl::Duration now)
@@ -54,8 +56,9 @@ class WorkerRecord {
   // there. Returns whether a load changed.
   bool OnEnd(bool refused);
   // Time has passed. Returns kSilent or kHung where that is the verdict from now on, and adds to
-  // `*changed` whether a load changed. For `awake_time` see WorkerVerdict::Check.
-  std::optional<Verdict> Check(absl::Duration now, absl::Duration awake_time, bool* changed);
+  // `*changed` whether a load changed. For the others see WorkerVerdict::Check.
+  std::optional<Verdict> Check(absl::Duration now, absl::Duration awake_time, bool* changed,
+                               absl::Duration silence_limit = absl::ZeroDuration());
 
   // True at the first report of a process that says SERVING: its models are to be queried.
   bool TakeModelQuery(const v1::WatchLoadResponse& report);
@@ -73,6 +76,8 @@ class WorkerRecord {
   bool listed() const { return listed_; }
   // The open watch has reported.
   bool has_report() const { return verdict_.has_report(); }
+  // When the open watch was opened or last reported; nothing where none is open, or it is silent.
+  std::optional<absl::Duration> last_heard() const { return verdict_.last_heard(); }
   // By name; "" while the worker cannot name its model yet.
   const std::map<std::string, Model>& models() const { return models_; }
 

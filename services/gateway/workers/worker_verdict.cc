@@ -74,10 +74,11 @@ void WorkerVerdict::OnEnd() {
 }
 
 std::optional<Verdict> WorkerVerdict::Check(absl::Duration now, absl::Duration awake_time,
-                                            bool claims_serving) {
+                                            bool claims_serving, absl::Duration silence_limit) {
   if (connection_ == Connection::kClosed || connection_ == Connection::kSilent) return std::nullopt;
   // A watch that was opened and has never reported is silent as well.
-  if (now - std::max(last_report_time_, awake_time) > options_.max_silence) {
+  if (now - std::max(last_report_time_, awake_time) >
+      std::max(options_.max_silence, silence_limit)) {
     connection_ = Connection::kSilent;
     return Verdict::kSilent;
   }

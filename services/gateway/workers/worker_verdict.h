@@ -67,13 +67,22 @@ class WorkerVerdict {
   // Time has passed. Returns kSilent or kHung where that is the verdict from now on.
   // `awake_time` is the moment since which this process has run without a pause: reports of before
   // may still be unread. `claims_serving` tells whether any model counts as ready or slow.
-  std::optional<Verdict> Check(absl::Duration now, absl::Duration awake_time, bool claims_serving);
+  // `silence_limit` is that of the whole fleet and counts where it is longer than max_silence.
+  std::optional<Verdict> Check(absl::Duration now, absl::Duration awake_time, bool claims_serving,
+                               absl::Duration silence_limit = absl::ZeroDuration());
 
   // A pure function of the evidence and of the events so far.
   Verdict Judge(const ModelEvidence& evidence) const;
 
   // The open watch has reported; also after it has gone silent.
   bool has_report() const { return has_report_; }
+  // When the open watch was opened or last reported; nothing where none is open, or it is silent.
+  std::optional<absl::Duration> last_heard() const {
+    if (connection_ != Connection::kConnecting && connection_ != Connection::kReporting) {
+      return std::nullopt;
+    }
+    return last_report_time_;
+  }
 
  private:
   enum class Connection { kClosed, kConnecting, kReporting, kSilent };

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <random>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 #include "tests/testing/fake_worker.h"
 #include "tests/testing/manual_clock.h"
@@ -266,6 +268,75 @@ TEST_F(WorkerPoolTest, FailingAgainIsNoChange) {
   worker_.Restart();
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
   EXPECT_TRUE(WaitUntil([&] { return num_changes_ > changes; }));
+}
+
+TEST_F(WorkerPoolTest, ReportsReachTheViewTogether) {
+  pool_.SetAddresses({worker_.address()});
+  // Only a worker that has reported is asked for its models. No timer goes off meanwhile, and no
+  // time passes.
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (pool_.Models().empty() && absl::Now() < end) std::this_thread::yield();
+  ASSERT_EQ(pool_.Models().size(), 1);
+  EXPECT_TRUE(view_.Get()->workers.empty());
+  EXPECT_EQ(num_changes_, 0);
+  timer_.Fire();
+  ASSERT_EQ(view_.Get()->workers.size(), 1);
+  EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kServing);
+  EXPECT_EQ(num_changes_, 1);
+}
+
+// Twelve addresses of one worker, as a fleet.
+class FleetTest : public WorkerPoolTest {
+ protected:
+  std::vector<WorkerAddress> Addresses() const {
+    std::vector<WorkerAddress> addresses;
+    for (int i = 1; i <= 12; ++i) {
+      addresses.emplace_back(absl::StrCat("127.0.0.", i, ":", fleet_.port()));
+    }
+    return addresses;
+  }
+  int NumIn(WorkerState state) const {
+    const auto snapshot = view_.Get();
+    return static_cast<int>(std::ranges::count_if(
+        snapshot->workers, [&](const auto& load) { return load->state == state; }));
+  }
+
+  FakeWorker fleet_{{.name = "w"}, /*port=*/0, "0.0.0.0"};
+};
+
+TEST_F(FleetTest, AGatewayThatHearsOfNobodyKeepsItsLastView) {
+  pool_.SetAddresses(Addresses());
+  ASSERT_TRUE(WaitUntil([&] { return NumIn(WorkerState::kServing) == 12; }));
+  int lost = 0;
+  const absl::StatusOr<Lease> lease = router_.Pick({.model = "fake"}, [&] { ++lost; });
+  ASSERT_TRUE(lease.ok());
+  fleet_.SetSilent(true);
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(NumIn(WorkerState::kServing), 12);
+  EXPECT_EQ(lost, 0);
+  // The end of a connection is no silence.
+  fleet_.Kill();
+  EXPECT_TRUE(WaitUntil([&] { return NumIn(WorkerState::kLost) == 12; }));
+}
+
+TEST_F(FleetTest, OneThatIsSilentAmongOthersIsLost) {
+  std::vector<WorkerAddress> addresses = Addresses();
+  addresses.emplace_back(worker_.address());
+  pool_.SetAddresses(addresses);
+  ASSERT_TRUE(WaitUntil([&] { return NumIn(WorkerState::kServing) == 13; }));
+  worker_.SetSilent(true);
+  const auto reported = [&] {
+    const auto snapshot = view_.Get();
+    return std::ranges::all_of(snapshot->workers, [&](const auto& load) {
+      return load->address == worker_.address() || load->report_time == clock_.Elapsed();
+    });
+  };
+  for (int i = 0; i < 60 && NumIn(WorkerState::kLost) == 0; ++i) {
+    clock_.Advance(absl::Milliseconds(100));
+    ASSERT_TRUE(WaitUntil(reported));
+  }
+  EXPECT_EQ(NumIn(WorkerState::kLost), 1);
+  EXPECT_EQ(NumIn(WorkerState::kServing), 12);
 }
 
 TEST_F(WorkerPoolTest, AWatchThatNeverReportsIsSilent) {
