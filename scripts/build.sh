@@ -2,16 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Configures a preset and builds it, telling how far it is.
 #
-#   scripts/build.sh PRESET [TARGET...]
+#   scripts/build.sh [--native] PRESET [TARGET...]
 #
+# --native leaves out the CPU kernels that this machine cannot run.
 # On a terminal one line tells; elsewhere a line every twentieth part. JOBS: how many compilers run at once
 # (default: all cores).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -ge 1 ] || { sed -n '3,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+options=()
+if [ "${1:-}" = --native ]; then options=(-DCONTINUO_NATIVE_KERNELS=ON); shift; fi
+[ $# -ge 1 ] || { sed -n '3,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 preset=$1; shift
 mkdir -p build
-cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log"; exit 1; }
+cmake --preset "$preset" "${options[@]}" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log"; exit 1; }
 export NINJA_STATUS='[%f/%t, %e s] '
 ninja=(ninja -C "build/$preset" -j "${JOBS:-$(nproc)}" "$@")
 if [ -t 1 ]; then

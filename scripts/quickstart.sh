@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 . scripts/programs.sh
 scripts/setup.sh --quick
 echo "== building the gateway, the worker and the client (four to seven minutes on two cores the first time)"
-scripts/build.sh release continuo-worker continuo-gateway continuo
+scripts/build.sh --native release continuo-worker continuo-gateway continuo
 bin=build/release/bin
 
 logs=$(mktemp -d)

@@ -22,11 +22,13 @@ bool HasF16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
+#if defined(CONTINUO_AVX512_KERNELS)
 // CPUID leaf 7, subleaf 1: EAX bit 5.
 bool HasAvx512Bf16() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 5)) != 0;
 }
+#endif
 
 }  // namespace
 #endif
@@ -37,12 +39,14 @@ std::vector<const KernelTable*> AvailableKernels() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   if (avx2) tables.push_back(&kAvx2Kernels);
+#if defined(CONTINUO_AVX512_KERNELS)
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     const bool vnni = __builtin_cpu_supports("avx512vnni");
     tables.push_back(vnni ? &kAvx512VnniKernels : &kAvx512Kernels);
     if (vnni && HasAvx512Bf16()) tables.push_back(&kAvx512Bf16Kernels);
   }
+#endif
 #elif defined(__aarch64__)
   tables.push_back((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 ? &kNeonDotKernels : &kNeonKernels);
 #endif
