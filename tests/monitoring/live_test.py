@@ -16,6 +16,7 @@ import queries
 from prometheus import TIMEOUT_S, Prometheus, make_model
 
 import fleet  # found by queries
+from fleet import grpc, pb
 
 # These are 0 in a healthy fleet, and in one that lost a worker; fired_test raises them.
 ZERO_WHEN_WELL = {("fleet", "Failed"), ("fleet", "Rejected or given up"),
@@ -161,11 +162,22 @@ class LiveTest(unittest.TestCase):
         self.workers[0] = self.worker(0)
         for alert in ("ContinuoWorkerLost", "ContinuoTargetDown"):
             self.prometheus.wait_for(firing % alert, lambda v: v is None, f"the end of {alert}")
+        self.constrain()
         # Gauges of a load show nothing if it is over between two scrapes.
         deadline = time.monotonic() + TIMEOUT_S
         while self.panels_at_zero() and time.monotonic() < deadline:
             self.load("more", requests)
         self.check_panels(time.time())
+
+    def constrain(self):
+        """Each worker compiles a grammar, finds it again and refuses another one."""
+        request = pb.GenerateRequest(text="a", constraint=pb.Constraint(regex="[ab]{4}"))
+        for worker in self.workers:
+            client = fleet.Client(worker.address)
+            for _ in range(2):
+                client.generate(request)
+            with self.assertRaises(grpc.RpcError):
+                client.generate(pb.GenerateRequest(text="a", constraint=pb.Constraint(regex="(")))
 
     def panels_at_zero(self):
         """Panels that have shown 0 at most and should have shown more, with their queries."""
