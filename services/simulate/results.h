@@ -21,7 +21,8 @@ struct Results {
   uint64_t prompt_tokens = 0, cached_prompt_tokens = 0, output_tokens = 0;
   LatencyHistogram time_to_first_token, inter_token, whole;
 
-  uint64_t migrations = 0, preemptions = 0, steps = 0;
+  uint64_t migrations = 0, reconnects = 0, preemptions = 0, steps = 0;
+  uint64_t faults = 0;  // that happened
   double busy = 0;      // share of the time in steps
   double kv_used = 0;   // share of the KV blocks that sequences hold
   double running = 0;   // sequences in a worker's batch, on average

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/simulate/simulated_client.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/protocol/status_name.h"
-#include "services/simulate/answer.h"
+#include "services/simulate/worker/answer.h"
 
 namespace continuo::simulate {
 namespace {
@@ -27,18 +28,35 @@ std::string WithoutNumbers(const absl::Status& status) {
 
 SimulatedClient::SimulatedClient(PlannedRequest planned, v1::GenerateRequest request,
                                  const EventLoop* loop, absl::Duration network_delay,
-                                 Results* results, std::function<void(SimulatedClient*)> on_end)
+                                 bool reconnects, Results* results, Callbacks callbacks)
     : planned_(std::move(planned)),
       request_(std::move(request)),
       loop_(*loop),
       network_delay_(network_delay),
       results_(*results),
-      on_end_(std::move(on_end)),
+      reconnects_(reconnects),
+      callbacks_(std::move(callbacks)),
       start_(loop->Elapsed() - network_delay) {}
 
-void SimulatedClient::Begin(std::shared_ptr<gateway::StreamRelay> relay) {
+void SimulatedClient::Begin(std::shared_ptr<gateway::StreamRelay> relay, int gateway) {
   relay_ = std::move(relay);
-  relay_->Start();
+  gateway_ = gateway;
+  has_progress_ = false;
+  const std::shared_ptr<gateway::StreamRelay> started = relay_;
+  started->Start();
+}
+
+void SimulatedClient::Cancel() {
+  if (relay_ == nullptr) return End(absl::CancelledError("the client has left"));
+  const std::shared_ptr<gateway::StreamRelay> relay = relay_;
+  relay->OnCancelled();
+}
+
+void SimulatedClient::OnGatewayLost() {
+  gateway_is_lost_ = true;
+  const std::shared_ptr<gateway::StreamRelay> relay = relay_;
+  // What the dead process would have said does not count; see Finish.
+  relay->End(absl::UnavailableError("the gateway is gone"));
 }
 
 void SimulatedClient::Check(const v1::GenerateResponse& response) {
@@ -60,6 +78,12 @@ void SimulatedClient::Check(const v1::GenerateResponse& response) {
 void SimulatedClient::Write(const v1::GenerateResponse& response) {
   const int before = num_tokens_;
   Check(response);
+  has_progress_ = has_progress_ || num_tokens_ > before || response.has_summary();
+  num_reconnects_ = 0;
+  if (reconnects_) {
+    const absl::Status follows = received_.Add(response);
+    if (mistake_.ok()) mistake_ = follows;
+  }
   if (const int tokens = num_tokens_ - before; tokens > 0) {
     const absl::Duration now = loop_.Elapsed() + network_delay_;
     if (last_token_.has_value()) {
@@ -78,7 +102,23 @@ void SimulatedClient::Write(const v1::GenerateResponse& response) {
 
 void SimulatedClient::Finish(const absl::Status& status, const gateway::RelayReport& report) {
   results_.migrations += static_cast<uint64_t>(report.migrations);
-  End(status);
+  Conclude(std::exchange(gateway_is_lost_, false) ? absl::UnavailableError("the gateway is gone")
+                                                  : status);
+}
+
+void SimulatedClient::Conclude(absl::Status status) {
+  relay_.reset();
+  constexpr int kMostReconnects = 8;  // about half a minute
+  if (!reconnects_ || !absl::IsUnavailable(status) || received_.nothing() ||
+      num_reconnects_ >= kMostReconnects) {
+    return End(status);
+  }
+  if (received_.has_summary()) return End(absl::OkStatus());
+  *request_.mutable_continuation()->mutable_received() = received_.ToProto();
+  const absl::Duration delay =
+      std::min(absl::Seconds(5), absl::Milliseconds(100) * (1 << num_reconnects_++));
+  ++results_.reconnects;
+  callbacks_.reconnect(this, delay);
 }
 
 void SimulatedClient::End(const absl::Status& status) {
@@ -102,7 +142,7 @@ void SimulatedClient::End(const absl::Status& status) {
         static_cast<uint64_t>(absl::ToInt64Nanoseconds(took)), uint64_t(status.code())}) {
     results_.digest = SplitMix64::At(results_.digest ^ value, 0);
   }
-  on_end_(this);
+  callbacks_.on_end(this);
 }
 
 }  // namespace continuo::simulate

@@ -12,28 +12,36 @@
 #include "services/gateway/relay/relay_client.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/protocol/continuation.h"
-#include "services/simulate/event_loop.h"
+#include "services/simulate/event/event_loop.h"
 #include "services/simulate/load.h"
 #include "services/simulate/results.h"
 
 namespace continuo::simulate {
 
 // A client with one request: reads its stream at once, measures it, and compares each token with
-// the one that the model would give there. Not thread-safe.
+// the one that the model would give there. As cli::Generation does, it goes on with a continuation
+// when its stream ends UNAVAILABLE after a response. Not thread-safe.
 class SimulatedClient : public gateway::RelayClient {
  public:
-  // Everything passed outlives the client. `on_end` is called once, last of all.
+  struct Callbacks {
+    // Asks for another call, after a while; the request has a continuation by then.
+    std::function<void(SimulatedClient*, absl::Duration delay)> reconnect;
+    std::function<void(SimulatedClient*)> on_end;  // called once, last of all
+  };
+
+  // Everything passed outlives the client. With `reconnects` it goes on after losses.
   SimulatedClient(PlannedRequest planned, v1::GenerateRequest request, const EventLoop* loop,
-                  absl::Duration network_delay, Results* results,
-                  std::function<void(SimulatedClient*)> on_end);
+                  absl::Duration network_delay, bool reconnects, Results* results,
+                  Callbacks callbacks);
 
-  // Takes the relay of the call that was opened, and starts it.
-  void Begin(std::shared_ptr<gateway::StreamRelay> relay);
+  // Takes the relay of the call that was opened at that gateway, and starts it.
+  void Begin(std::shared_ptr<gateway::StreamRelay> relay, int gateway);
   // The call was rejected.
-  void OnRejected(const absl::Status& status) { End(status); }
-
+  void OnRejected(const absl::Status& status) { Conclude(status); }
   // Gives the request up.
-  void Cancel() { relay_->OnCancelled(); }
+  void Cancel();
+  // The process of the gateway has ended.
+  void OnGatewayLost();
 
   // Of RelayClient.
   void Write(const v1::GenerateResponse& response) override;
@@ -43,19 +51,29 @@ class SimulatedClient : public gateway::RelayClient {
   const absl::Status& mistake() const { return mistake_; }
   const v1::GenerateRequest& request() const { return request_; }
   const PlannedRequest& planned() const { return planned_; }
-  const gateway::StreamRelay* relay() const { return relay_.get(); }
+  // The gateway of the call that is open; -1 without one.
+  int gateway() const { return relay_ != nullptr ? gateway_ : -1; }
+  // The call that is open has brought a token or a summary.
+  bool has_progress() const { return has_progress_; }
 
  private:
+  void Conclude(absl::Status status);
   void Check(const v1::GenerateResponse& response);
   void End(const absl::Status& status);
 
   const PlannedRequest planned_;
-  const v1::GenerateRequest request_;
+  v1::GenerateRequest request_;
   const EventLoop& loop_;
   const absl::Duration network_delay_;
   Results& results_;
-  const std::function<void(SimulatedClient*)> on_end_;
-  std::shared_ptr<gateway::StreamRelay> relay_;
+  const bool reconnects_;
+  const Callbacks callbacks_;
+  std::shared_ptr<gateway::StreamRelay> relay_;  // null without an open call
+  int gateway_ = -1;
+  bool has_progress_ = false;
+  bool gateway_is_lost_ = false;
+  protocol::ReceivedResponses received_;  // with reconnects_
+  int num_reconnects_ = 0;                // since the last response
   const absl::Duration start_;
   std::optional<absl::Duration> last_token_;
   int num_tokens_ = 0;

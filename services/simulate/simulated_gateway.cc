@@ -11,7 +11,6 @@
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
 #include "services/protocol/error.h"
-#include "services/simulate/worker_stream.h"
 
 namespace continuo::simulate {
 namespace {
@@ -42,8 +41,9 @@ SimulatedGateway::SimulatedGateway(int number, const GatewayOptions& options, Ev
   for (const auto& worker : workers_) {
     by_address_.emplace(worker->address(), records_.size());
     records_.emplace_back(worker->address(), options.verdict, clock_.Elapsed());
-    records_.back().OnConnecting(clock_.Elapsed());
   }
+  connected_.resize(workers_.size());
+  for (const auto& worker : workers_) Connect(worker->number());
   loop_.After(kCheckInterval, [alive = alive_] {
     if (*alive != nullptr) (*alive)->CheckWorkers();
   });
@@ -97,16 +97,21 @@ std::shared_ptr<gateway::WorkerCall> SimulatedGateway::Start(
     std::shared_ptr<gateway::StreamRelay> relay, int attempt, const gateway::Lease& lease,
     const v1::GenerateRequest& request, const gateway::CallContext& context, bool is_migration) {
   SimulatedWorker* const worker = workers_[by_address_.at(lease.address())].get();
-  // The stream tells the worker of its end, and the worker does not look at it afterwards.
-  auto stream = std::make_shared<WorkerStream>(std::move(relay), attempt, number_);
-  stream->SetOnAbandoned([loop = &loop_, delay = network_.delay(), worker,
-                          weak = std::weak_ptr<WorkerStream>(stream)] {
+  const uint64_t serial = next_serial_++;
+  auto stream = std::make_shared<WorkerStream>(std::move(relay), attempt, number_, serial);
+  streams_[serial] = {.stream = stream, .worker = worker->number()};
+  stream->SetOnClosed([loop = &loop_, delay = network_.delay(), worker, serial, alive = alive_,
+                       weak = std::weak_ptr<WorkerStream>(stream)](bool abandoned) {
+    if (*alive != nullptr) (*alive)->streams_.erase(serial);
+    if (!abandoned) return;
+    // The stream lives as long as this is on its way.
     loop->After(delay, [worker, stream = weak.lock()] {
-      if (stream != nullptr) worker->Cancel(stream.get());
+      if (stream != nullptr) worker->Cancel(stream);
     });
   });
-  loop_.After(network_.delay(), [worker, stream, request, context, is_migration] {
-    worker->Receive(stream, request, context, is_migration);
+  loop_.After(network_.delay(), [worker, stream, request, context, is_migration,
+                                 time_left = context.deadline - clock_.Now()] {
+    if (stream->is_open()) worker->Receive(stream, request, context, time_left, is_migration);
   });
   return stream;
 }
@@ -122,7 +127,10 @@ void SimulatedGateway::OnStall(const gateway::RelayLabels&, absl::Duration stall
 }
 
 void SimulatedGateway::OnReport(int number, const v1::WatchLoadResponse& report) {
-  gateway::WorkerRecord& record = records_[static_cast<size_t>(number)];
+  // A process that is new here is heard once the connection leads to it.
+  const auto index = static_cast<size_t>(number);
+  if (connected_[index] != workers_[index]->process_number()) return;
+  gateway::WorkerRecord& record = records_[index];
   const gateway::ReportNews news = record.OnReport(report, clock_.Elapsed(), &slow_);
   if (!news.changed) return PublishSoon();
   Publish();
@@ -130,6 +138,73 @@ void SimulatedGateway::OnReport(int number, const v1::WatchLoadResponse& report)
     router_.WorkerLost(workers_[static_cast<size_t>(number)]->address(), report.incarnation());
   }
   router_.ViewChanged();
+}
+
+void SimulatedGateway::OnHealth(int number, bool not_serving) {
+  records_[static_cast<size_t>(number)].OnHealth(not_serving, clock_.Elapsed());
+}
+
+void SimulatedGateway::OnConnectionEnd(int number) {
+  connected_[static_cast<size_t>(number)] = 0;
+  gateway::WorkerRecord& record = records_[static_cast<size_t>(number)];
+  const bool refused = !record.has_report() && !workers_[static_cast<size_t>(number)]->is_running();
+  const bool changed = record.OnEnd(refused);
+  slow_.Forget(workers_[static_cast<size_t>(number)]->address());
+  Publish();
+  if (changed) router_.ViewChanged();
+  loop_.After(record.NextReconnectDelay(absl::Milliseconds(50), absl::Seconds(1)),
+              [alive = alive_, number] {
+                if (*alive != nullptr) (*alive)->Connect(number);
+              });
+}
+
+void SimulatedGateway::Connect(int number) {
+  records_[static_cast<size_t>(number)].OnConnecting(clock_.Elapsed());
+  loop_.After(2 * network_.delay(), [alive = alive_, number] {
+    if (*alive == nullptr || (*alive)->network_.IsCut((*alive)->number_, number)) return;
+    SimulatedWorker& worker = *(*alive)->workers_[static_cast<size_t>(number)];
+    if (!worker.is_running()) return (*alive)->OnConnectionEnd(number);
+    (*alive)->connected_[static_cast<size_t>(number)] = worker.process_number();
+    (*alive)->OnReport(number, worker.MakeReport());
+  });
+}
+
+void SimulatedGateway::OnHealed(int number, bool reset) {
+  std::vector<std::shared_ptr<WorkerStream>> streams;
+  for (const auto& [serial, open] : streams_) {
+    if (open.worker == number) streams.push_back(open.stream.lock());
+  }
+  for (const auto& stream : streams) {
+    if (stream == nullptr) continue;
+    if (!reset) {
+      stream->Release();
+      continue;
+    }
+    workers_[static_cast<size_t>(number)]->Cancel(stream);
+    stream->Reset();
+  }
+  // The connection to a process that is gone, or that was being made, is made anew.
+  const auto index = static_cast<size_t>(number);
+  if (reset || connected_[index] != workers_[index]->process_number()) OnConnectionEnd(number);
+}
+
+absl::Status SimulatedGateway::CheckInvariants(int64_t num_open, int64_t queued_tokens) const {
+  const gateway::Admission::Counts counts = admission_.counts();
+  const auto differ = [&](const char* what, int64_t is, int64_t should) {
+    return is == should ? absl::OkStatus()
+                        : absl::InternalError(absl::StrCat("gateway ", number_, " counts ", is, " ",
+                                                           what, ", there are ", should));
+  };
+  RETURN_IF_ERROR(differ("open requests", counts.open_requests, num_open));
+  RETURN_IF_ERROR(differ("queued tokens", counts.queued_tokens, queued_tokens));
+  int64_t leases = 0;
+  for (const auto& worker : workers_) leases += router_.InFlight(worker->address());
+  RETURN_IF_ERROR(differ("leases", leases, static_cast<int64_t>(streams_.size())));
+  if (counts.open_requests > options_.admission.max_open_requests || counts.open_bytes < 0) {
+    return absl::InternalError(absl::StrCat("gateway ", number_, " has ", counts.open_requests,
+                                            " requests of ", counts.open_bytes, " bytes open"));
+  }
+  return absl::OkStatus();
 }
 
 void SimulatedGateway::PublishSoon() {

@@ -26,9 +26,10 @@
 #include "services/gateway/routing/router.h"
 #include "services/gateway/routing/slow_workers.h"
 #include "services/gateway/workers/worker_record.h"
-#include "services/simulate/event_loop.h"
-#include "services/simulate/network.h"
-#include "services/simulate/simulated_worker.h"
+#include "services/simulate/event/event_loop.h"
+#include "services/simulate/event/network.h"
+#include "services/simulate/worker/simulated_worker.h"
+#include "services/simulate/worker/worker_stream.h"
 
 namespace continuo::simulate {
 
@@ -67,8 +68,12 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
                                                              absl::Time deadline,
                                                              gateway::RelayClient* client);
 
-  // A load report of worker `number` has arrived.
+  // What worker `number` tells has arrived: a load report, its health, the end of its connection.
   void OnReport(int number, const v1::WatchLoadResponse& report);
+  void OnHealth(int number, bool not_serving);
+  void OnConnectionEnd(int number);
+  // The network to the worker works again. The streams go on, or are `reset` if that took too long.
+  void OnHealed(int number, bool reset);
 
   // Of WorkerTransport.
   std::shared_ptr<gateway::WorkerCall> Start(std::shared_ptr<gateway::StreamRelay> relay,
@@ -84,12 +89,16 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   void OnStall(const gateway::RelayLabels& labels, absl::Duration stall) override;
 
   int number() const { return number_; }
-  const gateway::Admission& admission() const { return admission_; }
+  MachineClock& clock() { return clock_; }
+  // Checks that admission, router and open streams agree with the requests that are open here and
+  // those of them that have no token yet. Internal says what does not.
+  absl::Status CheckInvariants(int64_t num_open, int64_t queued_tokens) const;
   gateway::Router& router() { return router_; }
   const GatewayTotals& totals() const { return totals_; }
 
  private:
   void CheckWorkers();
+  void Connect(int number);
   void PublishSoon();
   void Publish();
 
@@ -106,7 +115,16 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   gateway::Admission admission_;
   gateway::RetryBudget budget_;
   gateway::SlowWorkers slow_;
-  std::vector<gateway::WorkerRecord> records_;  // by number of the worker
+  // By number of the worker: what is known of it, and the process that the connection leads to; 0
+  // without one.
+  std::vector<gateway::WorkerRecord> records_;
+  std::vector<uint64_t> connected_;
+  struct OpenStream {
+    std::weak_ptr<WorkerStream> stream;
+    int worker;
+  };
+  std::map<uint64_t, OpenStream> streams_;  // by serial number
+  uint64_t next_serial_ = 0;
   absl::flat_hash_map<std::string, size_t> by_address_;
   bool publish_due_ = false;
   GatewayTotals totals_;

@@ -2,22 +2,25 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/simulate/event_loop.h"
+#include "services/simulate/event/event_loop.h"
+#include "services/simulate/event/network.h"
+#include "services/simulate/faults.h"
 #include "services/simulate/load.h"
-#include "services/simulate/network.h"
 #include "services/simulate/results.h"
 #include "services/simulate/simulated_client.h"
 #include "services/simulate/simulated_gateway.h"
-#include "services/simulate/simulated_worker.h"
-#include "services/simulate/worker_profile.h"
+#include "services/simulate/worker/simulated_worker.h"
+#include "services/simulate/worker/worker_profile.h"
 
 namespace continuo::simulate {
 
@@ -34,6 +37,15 @@ struct SimulationOptions {
   int max_tokens = 0;
   absl::Duration timeout = absl::InfiniteDuration();  // deadline of each request
   uint64_t seed = 0;
+
+  std::vector<Fault> faults;       // by their time
+  bool clients_reconnect = false;  // after the loss of a gateway, or of a stream that had begun
+  // Invariants are checked after every event, and the state of rest at the end.
+  bool checks = false;
+  // The simulation fails if requests are open this long after the last arrival and fault.
+  absl::Duration patience = absl::InfiniteDuration();
+  TestHooks hooks;
+  std::function<void(SimulatedGateway&)> on_open;  // called after each request; may be null
 };
 
 // A fleet on a virtual clock: the classes that decide in production, over simulated devices and a
@@ -48,7 +60,8 @@ class Simulation {
   Simulation& operator=(const Simulation&) = delete;
 
   // Runs until all requests have ended. `go_on` is asked now and then, with what there is so far;
-  // false ends the simulation with CANCELLED. DATA_LOSS if an answer is not the expected one.
+  // false ends the simulation with CANCELLED. DATA_LOSS if an answer is not the expected one,
+  // INTERNAL if an invariant is broken.
   absl::StatusOr<Results> Run(absl::FunctionRef<bool(const Results&)> go_on);
 
  private:
@@ -57,19 +70,30 @@ class Simulation {
   // Takes the next request of the load and sends it at its time.
   void AwaitNext();
   void OnEnd(SimulatedClient* client);
+  // Opens the client's call at a gateway that runs.
+  void Connect(SimulatedClient* client);
+  void Begin(const Fault& fault);
+  void CrashGateway(int gateway);
+  void StartGateway(int gateway);
+  absl::Status CheckInvariants();
+  absl::Status CheckAtRest();
   void AddTotals();
 
-  const SimulationOptions options_;
+  SimulationOptions options_;
   Load& load_;
   EventLoop loop_;
   Network network_;
   std::mt19937_64 random_;
   Results results_;
   absl::Duration begin_, last_end_;
+  absl::Duration last_cause_;  // the last arrival or fault
+  // How many cuts and losses of reports there are; by gateway and worker, and by worker.
+  std::map<std::pair<int, int>, int> num_cuts_;
+  std::vector<int> num_mutes_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   std::vector<std::unique_ptr<SimulatedGateway>> gateways_;
-  absl::flat_hash_map<SimulatedClient*, std::unique_ptr<SimulatedClient>> clients_;
-  std::vector<std::unique_ptr<SimulatedClient>> ended_;  // kept until the event is over
+  std::map<uint64_t, std::unique_ptr<SimulatedClient>> clients_;  // by index of the request
+  std::vector<std::unique_ptr<SimulatedClient>> ended_;           // kept until the event is over
   bool load_is_over_ = false;
   uint64_t num_open_ = 0;  // requests that were sent and have not ended
   absl::Status mistake_;

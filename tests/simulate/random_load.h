@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "services/simulate/answer.h"
 #include "services/simulate/load.h"
+#include "services/simulate/worker/answer.h"
 
 namespace continuo::simulate {
 

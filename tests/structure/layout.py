@@ -108,17 +108,20 @@ ALLOWED = {
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
                         "services/gateway/scaler services/gateway/workers",
     # The classes that decide in production, on a virtual clock.
+    "services/simulate/event": "services/base services/gateway/relay",
+    "services/simulate/worker": "services/base services/protocol proto services/gateway/relay "
+                                "services/simulate/event services/worker/engine services/worker/engine/estimate "
+                                "services/worker/engine/requests services/worker/engine/schedule "
+                                "services/worker/engine/types services/worker/model services/worker/server/lifetime",
     "services/simulate": "services/base services/protocol proto services/gateway/admission services/gateway/relay "
                          "services/gateway/requests services/gateway/routing services/gateway/workers "
-                         "services/worker/engine services/worker/engine/estimate services/worker/engine/requests "
-                         "services/worker/engine/schedule services/worker/engine/types services/worker/model "
-                         "services/worker/server/lifetime",
+                         "services/simulate/event services/simulate/worker",
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/chat": "services/base services/common proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",
     "services/cli/simulate": "services/base services/common services/gateway/routing services/simulate "
-                             "services/cli/bench services/cli/client",
+                             "services/simulate/worker services/cli/bench services/cli/client",
     "services/cli": "services/common services/cli/client services/cli/bench services/cli/chat services/cli/fleet "
                     "services/cli/simulate",
 }

@@ -32,7 +32,7 @@ bool ParseLength(const std::string& text, uint32_t* value) {
   return absl::SimpleAtoi(text, value) && *value >= 1 && *value <= kMaxTokens;
 }
 
-enum class Column { kIgnored, kPrompt, kOutput, kSeconds, kMilliseconds };
+enum class Column { kIgnored, kPrompt, kOutput, kSeconds, kMilliseconds, kDate };
 
 Column ColumnOf(const std::string& title) {
   for (const char* name :
@@ -45,6 +45,7 @@ Column ColumnOf(const std::string& title) {
   }
   if (title == "arrival_s") return Column::kSeconds;
   if (title == "timestamp") return Column::kMilliseconds;
+  if (title == "TIMESTAMP") return Column::kDate;
   return Column::kIgnored;
 }
 
@@ -77,6 +78,14 @@ absl::Status ParseCsvLine(const std::vector<Column>& columns, const std::string&
   for (size_t i = 0; i < cells.size(); ++i) {
     double value;
     if (columns[i] == Column::kIgnored) continue;
+    if (columns[i] == Column::kDate) {
+      // Some recordings have no dates in this column.
+      absl::Time time;
+      if (absl::ParseTime("%Y-%m-%d%n%H:%M:%E*S", cells[i], &time, nullptr)) {
+        row->arrival = time - absl::UnixEpoch();
+      }
+      continue;
+    }
     if (!absl::SimpleAtod(cells[i], &value)) {
       return absl::InvalidArgumentError(absl::StrCat("\"", cells[i], "\" is not a number"));
     }
@@ -95,7 +104,7 @@ absl::Status ParseJsonLine(const std::string& line, TraceRow* row) {
       }
     }
     const Column column = ColumnOf(key);
-    if (column == Column::kIgnored) continue;
+    if (column == Column::kIgnored || column == Column::kDate) continue;
     if (!value.is_number()) return absl::InvalidArgumentError(key + " is not a number");
     RETURN_IF_ERROR(SetColumn(column, value.get<double>(), row));
   }

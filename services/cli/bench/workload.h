@@ -43,8 +43,9 @@ inline constexpr uint32_t kTraceBlockTokens = 512;
 
 // Reads a trace: CSV with a line of titles, or JSON lines. The known titles are prompt_tokens,
 // input_tokens, input_length, ContextTokens or num_prefill_tokens; output_tokens, output_length,
-// GeneratedTokens or num_decode_tokens; arrival_s in seconds or timestamp in milliseconds; hash_ids
-// (JSON) for block names. INVALID_ARGUMENT names the file, the line and the error.
+// GeneratedTokens or num_decode_tokens; arrival_s in seconds, timestamp in milliseconds or
+// TIMESTAMP as a date (CSV); hash_ids (JSON) for block names. INVALID_ARGUMENT names the file, the
+// line and the error.
 absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path);
 absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text);
 

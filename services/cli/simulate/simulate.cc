@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,10 +15,12 @@
 #include "services/base/status_macros.h"
 #include "services/cli/client/connection.h"
 #include "services/cli/client/terminal.h"
+#include "services/cli/simulate/fleet_search.h"
 #include "services/cli/simulate/results_table.h"
+#include "services/cli/simulate/slo.h"
 #include "services/cli/simulate/workload_load.h"
 #include "services/gateway/routing/policy.h"
-#include "services/simulate/answer.h"
+#include "services/simulate/worker/answer.h"
 #include "services/simulate/simulation.h"
 
 namespace continuo::cli {
@@ -124,30 +127,70 @@ absl::StatusOr<simulate::Results> Simulate(const Scenario& scenario, Interrupt& 
   });
 }
 
-absl::Status PrintResults(const SimulateFlags& flags, const Scenario& scenario,
-                          const simulate::Results& results, const Console& console) {
-  if (!flags.json.empty()) {
-    nlohmann::ordered_json json = ResultsJson(results);
-    json["cost"] = scenario.options.profile.name;
-    if (flags.json == "-") {
-      console.out << json.dump(2) << std::endl;
-      return absl::OkStatus();
-    }
-    std::ofstream file(flags.json);
-    file << json.dump(2) << std::endl;
-    if (!file.good()) {
-      return absl::UnavailableError(absl::StrCat("cannot write \"", flags.json, "\""));
-    }
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  return file.good() ? absl::OkStatus()
+                     : absl::UnavailableError(absl::StrCat("cannot write \"", path, "\""));
+}
+
+// Prints the report where --json says, and the table unless that is the standard output.
+absl::Status Print(const SimulateFlags& flags, const nlohmann::ordered_json& json,
+                   const std::string& table, const Console& console) {
+  if (flags.json == "-") {
+    console.out << json.dump(2) << std::endl;
+    return absl::OkStatus();
   }
-  console.out << FormatResults(results) << std::flush;
+  if (!flags.json.empty()) RETURN_IF_ERROR(WriteFile(flags.json, json.dump(2) + "\n"));
+  console.out << table << std::flush;
   return absl::OkStatus();
+}
+
+absl::StatusOr<int> Find(const SimulateFlags& flags, const Slo& slo, Scenario scenario,
+                         Interrupt& interrupt, const Console& console) {
+  const auto run = [&](int workers) {
+    scenario.options.workers = workers;
+    return Simulate(scenario, interrupt, console);
+  };
+  ASSIGN_OR_RETURN(const FleetSearch search,
+                   FindSmallestFleet(slo, static_cast<int>(flags.workers),
+                                     static_cast<int>(flags.max_workers), run));
+  nlohmann::ordered_json fleets = nlohmann::ordered_json::array();
+  for (const simulate::Results& results : search.tried) fleets.push_back(ResultsJson(results));
+  nlohmann::ordered_json json = {{"slo", flags.slo}, {"workers", nullptr}, {"fleets", fleets}};
+  if (search.smallest.has_value()) json["workers"] = *search.smallest;
+  json["cost"] = scenario.options.profile.name;
+  if (!flags.svg.empty()) RETURN_IF_ERROR(WriteFile(flags.svg, PlotSearch(search)));
+  RETURN_IF_ERROR(Print(flags, json, FormatSearch(search), console));
+  return search.smallest.has_value() ? 0 : 1;
 }
 
 absl::StatusOr<int> RunScenario(const SimulateFlags& flags, Interrupt& interrupt,
                                 const Console& console) {
+  std::optional<Slo> slo;
+  if (!flags.slo.empty()) {
+    ASSIGN_OR_RETURN(slo, ParseSlo(flags.slo));
+  }
   ASSIGN_OR_RETURN(const Scenario scenario, MakeScenario(flags));
+  if (flags.find != "none") {
+    if (!slo.has_value()) return absl::InvalidArgumentError("--find needs --slo");
+    if (flags.workers > flags.max_workers) {
+      return absl::InvalidArgumentError("--workers is more than --max_workers");
+    }
+    return Find(flags, *slo, scenario, interrupt, console);
+  }
+  if (!flags.svg.empty()) return absl::InvalidArgumentError("--svg needs --find");
   ASSIGN_OR_RETURN(const simulate::Results results, Simulate(scenario, interrupt, console));
-  RETURN_IF_ERROR(PrintResults(flags, scenario, results, console));
+  nlohmann::ordered_json json = ResultsJson(results);
+  json["cost"] = scenario.options.profile.name;
+  std::string table = FormatResults(results);
+  if (slo.has_value()) {
+    const bool holds = Holds(*slo, results);
+    json["slo"] = {{"terms", flags.slo}, {"holds", holds}};
+    table += holds ? "the SLO holds\n" : "the SLO does not hold\n";
+  }
+  RETURN_IF_ERROR(Print(flags, json, table, console));
+  if (slo.has_value()) return Holds(*slo, results) ? 0 : 1;
   return results.failed == 0 && results.ok > 0 ? 0 : 1;
 }
 

@@ -39,13 +39,23 @@ void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
                 "Limit of each gateway, as its flag of this name.");
   flags.Integer("max_queued_tokens", &v->max_queued_tokens, int64_t{1}, int64_t{1} << 50,
                 "Limit of each gateway, as its flag of this name.");
+  flags.Text("slo", &v->slo,
+             "What must hold, such as ttft_p99=2s,itl_p99=50ms,errors=0.1%. Without errors, no "
+             "request may be rejected or fail.");
+  flags.Choice("find", &v->find, {"none", "workers"},
+               "Find the smallest number of workers, from --workers to --max_workers, that holds "
+               "the SLO.");
+  flags.Integer("max_workers", &v->max_workers, 1u, 100'000u,
+                "The largest fleet that --find tries.");
+  flags.Text("svg", &v->svg, "File for a plot of the fleets that --find has tried.");
   flags.Text(
       "json", &v->json,
       "File for the report in JSON. - prints it to the standard output instead of the table.");
   flags.Footer(
       "Scheduler, KV blocks, admission, routing and relays are those of the programs, on a virtual "
-      "clock. Equal flags give equal results. Exit code: 0, 1 where a request failed or none "
-      "succeeded, 2 for bad usage, 130 when interrupted.");
+      "clock. Equal flags give equal results. Exit code: 0, 1 where a request failed, none "
+      "succeeded "
+      "or the SLO does not hold, 2 for bad usage, 130 when interrupted.");
 }
 
 }  // namespace continuo::cli

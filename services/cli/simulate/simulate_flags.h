@@ -24,6 +24,10 @@ struct SimulateFlags : WorkloadFlags {
   absl::Duration network_delay = absl::Microseconds(200);
   int64_t max_open_requests = 20000;
   int64_t max_queued_tokens = 1 << 22;
+  std::string slo;            // The argument of ParseSlo; empty: none.
+  std::string find = "none";  // Or "workers".
+  uint32_t max_workers = 1024;
+  std::string svg;   // A path, with --find.
   std::string json;  // A path; "-" prints the JSON instead of the table.
 };
 

@@ -193,5 +193,27 @@ TEST(TraceTest, PublishedTracesAreRead) {
   }
 }
 
+TEST(TraceTest, DatesAreArrivals) {
+  const auto rows = ParseTrace(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+      "2023-11-16 18:17:03.9799600,374,44\n"
+      "2023-11-16 18:17:04.4800000,396,109\n"
+      "2023-11-17 18:17:03.9799600,7,8\n");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 3u);
+  EXPECT_EQ(*(*rows)[0].arrival, absl::ZeroDuration());
+  EXPECT_EQ(*(*rows)[1].arrival, absl::Microseconds(500040));
+  EXPECT_EQ(*(*rows)[2].arrival, absl::Hours(24));
+  EXPECT_EQ((*rows)[1].output_tokens, 109u);
+}
+
+TEST(TraceTest, ARecordingWithoutDatesHasNoArrivals) {
+  const auto rows =
+      ParseTrace("TIMESTAMP,ContextTokens,GeneratedTokens\nXXX,107,15\nXXX,396,513\n");
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->size(), 2u);
+  EXPECT_EQ((*rows)[0].arrival, std::nullopt);
+}
+
 }  // namespace
 }  // namespace continuo::cli

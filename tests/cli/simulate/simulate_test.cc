@@ -147,6 +147,58 @@ TEST_F(SimulateTest, AFleetThatFailsGivesAnExitCode) {
   EXPECT_GT(report()["requests"]["failed"], 0);
 }
 
+TEST_F(SimulateTest, TheSmallestFleetForAnSloIsFound) {
+  flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.02, "per_token": 0.001},
+                                       "kv_blocks": 256, "max_running": 8})");
+  flags_.rate = 40;
+  flags_.requests = 400;
+  flags_.slo = "ttft_p95=500ms,itl_p99=200ms";
+  flags_.find = "workers";
+  flags_.svg = folder_.path() / "plot.svg";
+  EXPECT_EQ(Run(), 0) << err_.str();
+  const int workers = report()["workers"];
+  EXPECT_GT(workers, 1);
+  std::stringstream svg;
+  svg << std::ifstream(flags_.svg).rdbuf();
+  EXPECT_THAT(svg.str(), HasSubstr("ttft_p95"));
+
+  // One worker fewer does not hold it.
+  flags_.find = "none";
+  flags_.svg = "";
+  flags_.workers = static_cast<uint32_t>(workers);
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["slo"]["holds"], true);
+  flags_.workers -= 1;
+  EXPECT_EQ(Run(), 1) << err_.str();
+  EXPECT_EQ(report()["slo"]["holds"], false);
+}
+
+TEST_F(SimulateTest, AnSloThatNoFleetHoldsGivesAnExitCode) {
+  flags_.slo = "ttft_p50=1us";
+  flags_.find = "workers";
+  flags_.max_workers = 3;
+  EXPECT_EQ(Run(), 1);
+  EXPECT_TRUE(report()["workers"].is_null());
+  EXPECT_EQ(report()["fleets"].size(), 3u);
+}
+
+TEST_F(SimulateTest, FlagsOfASearchNeedEachOther) {
+  flags_.find = "workers";
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--find needs --slo"));
+  flags_.slo = "ttft_p50=1h";
+  flags_.workers = 2000;
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--workers is more than --max_workers"));
+  flags_.find = "none";
+  flags_.svg = "plot.svg";
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("--svg needs --find"));
+  flags_.slo = "fast";
+  EXPECT_EQ(Run(), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("\"fast\": terms are"));
+}
+
 TEST_F(SimulateTest, AnInterruptEndsIt) {
   flags_.requests = uint64_t{1} << 40;
   flags_.rate = 10;

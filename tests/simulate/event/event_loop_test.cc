@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/event_loop.h"
+#include "services/simulate/event/event_loop.h"
 
 #include <gmock/gmock.h>
 
@@ -42,6 +42,19 @@ TEST(EventLoopTest, TheClockShowsTheTimeOfTheEvent) {
   EXPECT_FALSE(loop.RunNext());
   loop.After(-absl::Hours(1), [&] { EXPECT_EQ(loop.Now() - wall, absl::Hours(5)); });
   EXPECT_TRUE(loop.RunNext());
+}
+
+TEST(EventLoopTest, NobodyIsWokenTooEarly) {
+  EventLoop loop;
+  const absl::Duration due = loop.Elapsed() + absl::Nanoseconds(1) / 4;
+  int woken = 0;
+  loop.After(due - loop.Elapsed(), [&] {
+    ++woken;
+    EXPECT_GE(loop.Elapsed(), due);
+  });
+  while (loop.RunNext()) {
+  }
+  EXPECT_EQ(woken, 1);
 }
 
 TEST(EventLoopTest, RunUntilStopsBeforeLaterEvents) {

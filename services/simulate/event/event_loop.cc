@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/event_loop.h"
+#include "services/simulate/event/event_loop.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,9 @@
 namespace continuo::simulate {
 
 void EventLoop::After(absl::Duration delay, std::function<void()> callback) {
-  const int64_t wait = std::max<int64_t>(0, absl::ToInt64Nanoseconds(delay));
+  // Rounded up: who waits for a time must not be woken before it.
+  const int64_t wait =
+      std::max<int64_t>(0, absl::ToInt64Nanoseconds(absl::Ceil(delay, absl::Nanoseconds(1))));
   events_.push_back({now_ + wait, next_number_++, std::move(callback)});
   std::ranges::push_heap(events_, IsLater);
 }

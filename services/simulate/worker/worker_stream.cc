@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/worker_stream.h"
+#include "services/simulate/worker/worker_stream.h"
 
 #include <utility>
 
@@ -13,7 +13,7 @@ void WorkerStream::StartRead() {
 void WorkerStream::Abandon() {
   relay_.reset();
   arrived_.clear();
-  if (const auto on_abandoned = std::exchange(on_abandoned_, nullptr)) on_abandoned();
+  if (const auto on_closed = std::exchange(on_closed_, nullptr)) on_closed(/*abandoned=*/true);
 }
 
 void WorkerStream::Arrive(v1::GenerateResponse response) {
@@ -33,6 +33,12 @@ void WorkerStream::Release() {
   Pass();
 }
 
+void WorkerStream::Reset() {
+  arrived_.clear();
+  end_ = absl::UnavailableError("Connection reset by peer");
+  Release();
+}
+
 // The relay may call back from inside, to read on or to give up.
 void WorkerStream::Pass() {
   if (relay_ == nullptr || !is_reading_ || is_held_) return;
@@ -45,6 +51,7 @@ void WorkerStream::Pass() {
     relay->OnResponse(attempt_, std::move(response));
   } else if (end_.has_value()) {
     relay_.reset();
+    if (const auto on_closed = std::exchange(on_closed_, nullptr)) on_closed(/*abandoned=*/false);
     relay->OnWorkerEnd(attempt_, *end_);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/worker_profile.h"
+#include "services/simulate/worker/worker_profile.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/simulate/worker/fairness_check.h"
+
+#include <gmock/gmock.h>
+
+namespace continuo::simulate {
+namespace {
+
+TEST(FairnessCheckTest, ATenantThatWaitsMayLagByTheSlack) {
+  FairnessCheck check(100);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(check.OnStep({{"a", 10}}, {"a", "b"}).ok()) << i;
+  const absl::Status status = check.OnStep({{"a", 1}}, {"a", "b"});
+  EXPECT_TRUE(absl::IsInternal(status));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("101 tokens ahead"));
+}
+
+TEST(FairnessCheckTest, EachOfTwoCountsAgainstTheOther) {
+  FairnessCheck check(100);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(check.OnStep({{i % 2 == 0 ? "a" : "b", 90}}, {"a", "b"}).ok()) << i;
+  }
+  EXPECT_TRUE(absl::IsInternal(check.OnStep({{"b", 101}}, {"a", "b"})));
+}
+
+TEST(FairnessCheckTest, WhoDoesNotWaitStartsAnew) {
+  FairnessCheck check(100);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(check.OnStep({{"a", 60}}, {"a", "b"}).ok()) << i;
+    EXPECT_TRUE(check.OnStep({{"a", 60}}, {"a"}).ok()) << i;
+  }
+}
+
+}  // namespace
+}  // namespace continuo::simulate
