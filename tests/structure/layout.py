@@ -119,7 +119,8 @@ ALLOWED = {
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/chat": "services/base services/common proto services/cli/client",
-    "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client",
+    "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client "
+                          "services/simulate/worker services/worker/engine/estimate",
     "services/cli/simulate": "services/base services/common services/gateway/routing services/simulate "
                              "services/simulate/worker services/cli/bench services/cli/client",
     "services/cli": "services/common services/cli/client services/cli/bench services/cli/chat services/cli/fleet "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -12,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "services/cli/client/terminal.h"
+#include "services/cli/fleet/cost_recorder.h"
 #include "services/cli/fleet/step_trace.h"
 #include "services/cli/fleet/worker_feed.h"
 #include "services/protocol/status_name.h"
@@ -27,6 +29,7 @@ struct Recording {
 
   absl::Mutex mutex;
   StepTrace trace;
+  CostRecorder cost;
   std::string worker;  // The names of the worker and of its model.
   bool answered = false, interrupted = false;
   absl::Status last;     // The last error of the worker.
@@ -38,10 +41,12 @@ WorkerFeedSinks SinksOf(Recording& r) {
   sinks.steps = [&r](const v1::WatchStepsResponse& response) {
     absl::MutexLock lock(&r.mutex);
     r.trace.Take(response);
+    r.cost.Take(response);
   };
   sinks.load = [&r](const v1::WatchLoadResponse& load) {
     absl::MutexLock lock(&r.mutex);
     r.answered = true;
+    r.cost.Take(load);
     r.worker = absl::StrCat(load.worker(), ", ", load.model());
   };
   const auto lose = [&r](const absl::Status& why) {
@@ -71,8 +76,26 @@ void AddTraceFlags(common::Flags& flags, TraceFlags* values) {
               "Size at which the trace ends early.");
   flags.Duration("timeout", &values->timeout, absl::Milliseconds(1), absl::Hours(1),
                  "Time until the worker has to answer first.");
+  flags.Text("cost", &values->cost,
+             "File to write as well: what the worker's steps cost, for continuo simulate --cost. "
+             "The worker should be busy meanwhile, with prompts and answers as in use.");
   AddSecurityFlags(flags, &values->connection);
 }
+
+namespace {
+
+absl::Status WriteCost(const std::string& path, const CostRecorder& cost, std::ostream& err) {
+  const absl::StatusOr<std::string> profile = cost.Profile();
+  if (!profile.ok()) return profile.status();
+  std::ofstream file(path, std::ios::trunc);
+  file << *profile << std::flush;
+  if (!file.good()) return absl::UnknownError(absl::StrCat("cannot write ", path));
+  err << path << ": fitted to " << cost.num_steps() << " steps, which are off by "
+      << std::lround(100 * cost.Error()) << " % (root of mean squares)" << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 int RunTrace(const TraceFlags& flags, Interrupt& interrupt, const Console& console) {
   const auto fail = [&](const absl::Status& why) {
@@ -131,6 +154,10 @@ int RunTrace(const TraceFlags& flags, Interrupt& interrupt, const Console& conso
               << " generations, " << r.trace.num_dropped() << " steps not seen, "
               << r.trace.num_bytes() << " bytes" << std::endl;
   if (!r.lasting.ok()) return fail(r.lasting);
+  if (!flags.cost.empty()) {
+    const absl::Status written = WriteCost(flags.cost, r.cost, console.err);
+    if (!written.ok()) return fail(written);
+  }
   return r.interrupted ? 130 : 0;
 }
 

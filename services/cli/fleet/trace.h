@@ -18,6 +18,7 @@ namespace continuo::cli {
 struct TraceFlags {
   Connection connection;  // The server is the worker.
   std::string out = "trace.json";
+  std::string cost;  // A path; empty: none is written.
   absl::Duration duration = absl::Seconds(10);
   uint64_t max_bytes = uint64_t{256} << 20;
   absl::Duration timeout = absl::Seconds(5);

@@ -149,4 +149,25 @@ absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json) {
   return profile;
 }
 
+std::string FormatProfile(const WorkerProfile& profile) {
+  const engine::EngineOptions& engine = profile.engine;
+  const nlohmann::ordered_json json = {
+      {"name", profile.name},
+      {"step_seconds",
+       {{"fixed", profile.step.fixed},
+        {"per_token", profile.step.per_token},
+        {"per_attended_token", profile.step.per_attended_token},
+        {"per_sample", profile.step.per_sample}}},
+      {"kv_blocks", engine.num_blocks},
+      {"block_size", engine.block_size},
+      {"max_batch_tokens", engine.max_batch_tokens},
+      {"max_prefill_chunk", engine.max_prefill_chunk},
+      {"max_running", engine.max_running},
+      {"max_queued_tokens", engine.max_queued_tokens},
+      {"target_step_seconds", absl::ToDoubleSeconds(engine.target_step)},
+      {"max_context_tokens", profile.max_context_tokens},
+      {"asynchronous", profile.is_asynchronous}};
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace continuo::simulate

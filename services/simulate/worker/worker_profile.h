@@ -43,4 +43,7 @@ WorkerProfile ExampleProfile();
 // Reads a file of --cost. INVALID_ARGUMENT names the member and its range.
 absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json);
 
+// Writes a file of --cost, with all members.
+std::string FormatProfile(const WorkerProfile& profile);
+
 }  // namespace continuo::simulate

@@ -32,6 +32,21 @@ TEST(WorkerProfileTest, AFileSetsWhatItNames) {
   EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of(load)), 0.002 + 0.01 + 1055e-7 + 0.0005, 1e-9);
 }
 
+TEST(WorkerProfileTest, AFileThatIsWrittenReadsTheSame) {
+  WorkerProfile profile = ExampleProfile();
+  profile.name = "a \"name\" \xff";
+  profile.engine.max_running = 77;
+  profile.max_context_tokens = 999;
+  const std::string json = FormatProfile(profile);
+  const auto read = ParseProfile(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(FormatProfile(*read), json);
+  EXPECT_EQ(read->step.per_attended_token, profile.step.per_attended_token);
+  EXPECT_EQ(read->engine.max_running, 77);
+  EXPECT_EQ(read->max_context_tokens, 999);
+  EXPECT_TRUE(read->is_asynchronous);
+}
+
 TEST(WorkerProfileTest, WhatIsLeftOutIsTheWorkersDefault) {
   const auto profile = ParseProfile(R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9})");
   ASSERT_TRUE(profile.ok()) << profile.status();
