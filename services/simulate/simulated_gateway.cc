@@ -10,6 +10,7 @@
 #include "services/gateway/relay/message_memory.h"
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
+#include "services/gateway/workers/silence.h"
 #include "services/protocol/error.h"
 
 namespace continuo::simulate {
@@ -132,12 +133,13 @@ void SimulatedGateway::OnReport(int number, const v1::WatchLoadResponse& report)
   if (connected_[index] != workers_[index]->process_number()) return;
   gateway::WorkerRecord& record = records_[index];
   const gateway::ReportNews news = record.OnReport(report, clock_.Elapsed(), &slow_);
-  if (!news.changed) return PublishSoon();
-  Publish();
-  if (news.replaced) {
-    router_.WorkerLost(workers_[static_cast<size_t>(number)]->address(), report.incarnation());
+  changed_ = changed_ || news.changed;
+  if (news.urgent) {
+    Publish();
+  } else {
+    PublishSoon();
   }
-  router_.ViewChanged();
+  if (news.replaced) router_.WorkerLost(workers_[index]->address(), report.incarnation());
 }
 
 void SimulatedGateway::OnHealth(int number, bool not_serving) {
@@ -148,10 +150,9 @@ void SimulatedGateway::OnConnectionEnd(int number) {
   connected_[static_cast<size_t>(number)] = 0;
   gateway::WorkerRecord& record = records_[static_cast<size_t>(number)];
   const bool refused = !record.has_report() && !workers_[static_cast<size_t>(number)]->is_running();
-  const bool changed = record.OnEnd(refused);
+  changed_ = record.OnEnd(refused) || changed_;
   slow_.Forget(workers_[static_cast<size_t>(number)]->address());
   Publish();
-  if (changed) router_.ViewChanged();
   loop_.After(record.NextReconnectDelay(absl::Milliseconds(50), absl::Seconds(1)),
               [alive = alive_, number] {
                 if (*alive != nullptr) (*alive)->Connect(number);
@@ -208,14 +209,18 @@ absl::Status SimulatedGateway::CheckInvariants(int64_t num_open, int64_t queued_
 }
 
 void SimulatedGateway::PublishSoon() {
-  if (std::exchange(publish_due_, true)) return;
-  loop_.After(kPublishInterval, [alive = alive_] {
+  if (publish_due_) return;
+  const absl::Duration wait = publish_time_ + kPublishInterval - clock_.Elapsed();
+  if (wait <= absl::ZeroDuration()) return Publish();
+  publish_due_ = true;
+  loop_.After(wait, [alive = alive_] {
     if (*alive != nullptr && (*alive)->publish_due_) (*alive)->Publish();
   });
 }
 
 void SimulatedGateway::Publish() {
   publish_due_ = false;
+  publish_time_ = clock_.Elapsed();
   gateway::LoadSnapshot snapshot;
   snapshot.workers.reserve(records_.size());
   for (const gateway::WorkerRecord& record : records_) {
@@ -225,21 +230,25 @@ void SimulatedGateway::Publish() {
   snapshot.discovery_complete = std::ranges::all_of(
       records_, [&](const auto& r) { return r.IsDiscovered(clock_.Elapsed(), absl::Seconds(30)); });
   view_.Set(std::move(snapshot));
+  if (std::exchange(changed_, false)) router_.ViewChanged();
 }
 
 void SimulatedGateway::CheckWorkers() {
-  bool changed = false;
+  std::vector<absl::Duration> ages;
+  for (const gateway::WorkerRecord& record : records_) {
+    if (const auto heard = record.last_heard()) ages.push_back(clock_.Elapsed() - *heard);
+  }
+  const absl::Duration limit = gateway::FleetSilenceLimit(std::move(ages));
   std::vector<int> lost;
   for (size_t i = 0; i < records_.size(); ++i) {
-    if (records_[i].Check(clock_.Elapsed(), absl::ZeroDuration(), &changed).has_value()) {
-      lost.push_back(static_cast<int>(i));
-    }
+    const auto verdict =
+        records_[i].Check(clock_.Elapsed(), absl::ZeroDuration(), &changed_, limit);
+    if (verdict.has_value()) lost.push_back(static_cast<int>(i));
   }
-  if (changed) Publish();
+  if (changed_) Publish();
   for (const int number : lost) {
     router_.WorkerLost(workers_[static_cast<size_t>(number)]->address(), "");
   }
-  if (changed) router_.ViewChanged();
   loop_.After(kCheckInterval, [alive = alive_] {
     if (*alive != nullptr) (*alive)->CheckWorkers();
   });

@@ -127,6 +127,8 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   uint64_t next_serial_ = 0;
   absl::flat_hash_map<std::string, size_t> by_address_;
   bool publish_due_ = false;
+  bool changed_ = false;  // routing has to know of a change that is not published yet
+  absl::Duration publish_time_ = -absl::InfiniteDuration();
   GatewayTotals totals_;
   // Timers of a gateway that is gone find this empty.
   std::shared_ptr<SimulatedGateway*> alive_;
