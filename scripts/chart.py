@@ -25,7 +25,7 @@ BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
 OTLP = ("otlp_endpoint", "otlp_tls_ca_file", "otlp_tls_cert_file", "otlp_tls_key_file")
 # Flags that follow from other values, or that the chart relies on.
 OWNED = {
-    "gateway": {"workers", "models", "scaler_listen", "scaler_peers", "routing_policy", "listen", "http_listen", "metrics_listen",
+    "gateway": {"workers", "gateways", "models", "scaler_listen", "scaler_peers", "routing_policy", "listen", "http_listen", "metrics_listen",
                 *OTLP, "max_connection_age", "drain_delay", "drain_grace",
                 "tls_cert_file", "tls_key_file", "tls_ca_file", "worker_tls_cert_file",
                 "worker_tls_key_file", "worker_tls_ca_file", "worker_tls_server_name",

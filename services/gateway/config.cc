@@ -29,6 +29,12 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
       "models", &c.models,
       "Names of the models that the pools serve, separated by commas. They are listed and "
       "take requests, which wait for a worker, also while their pools have none.");
+  flags.Text("gateways", &c.subset.gateways,
+             "Addresses of all gateways of the fleet, this one among them, as --workers names one "
+             "pool. Each then watches a subset of the workers of a large pool.");
+  flags.Integer<size_t>("subset_size", &c.subset.size, 0, 1 << 20,
+                        "Number of workers of a pool that a gateway watches, about, with "
+                        "--gateways. A pool of no more workers is watched by all. 0 is no limit.");
   std::vector<std::string> policies;
   for (const NamedPolicy& policy : kPolicies) policies.emplace_back(policy.name);
   flags.Choice("routing_policy", &c.routing_policy, policies,

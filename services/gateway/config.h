@@ -10,6 +10,7 @@
 #include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
 #include "services/gateway/admission/admission.h"
+#include "services/gateway/discovery/discovery.h"
 #include "services/gateway/discovery/resolver.h"
 #include "services/gateway/openai/http/http_limits.h"
 #include "services/gateway/relay/stream_relay.h"
@@ -42,6 +43,7 @@ struct GatewayConfig {
   AdmissionLimits forwarded = {.max_open_requests = 1024, .max_open_bytes = 256 << 20};
   RelayOptions relay;
   ResolverOptions resolver;
+  SubsetOptions subset;
   uint64_t max_request_bytes = 8 << 20;
   // The memory of all client connections together, authenticated or not: nobody is authenticated
   // before a request has arrived. Beyond it, gRPC reads less and ends streams.

@@ -92,13 +92,14 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
   gateway->discovery_->Start(
       [pool = gateway->pool_.get()](const std::vector<WorkerAddress>& addresses, bool complete) {
         pool->SetAddresses(addresses, complete);
-      });
+      },
+      gateway->server_->port());
   return gateway;
 }
 
 absl::Status Gateway::ConnectWorkers() {
   RETURN_IF_ERROR(CheckModels(config_.models));
-  ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver));
+  ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver, config_.subset));
   metrics_.set_pool_names(discovery_->PoolNames());
   ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
   ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));

@@ -22,6 +22,9 @@ containers:
       {{- with include "continuo.coldStartSeconds" . }}
       - --cold_start_wait={{ . }}s
       {{- end }}
+      {{- if $g.service.headless }}
+      - {{ printf "--gateways=dns:///%s-gateway-headless.%s.svc.%s.:50050" (include "continuo.fullname" .) .Release.Namespace .Values.clusterDomain | quote }}
+      {{- end }}
       - --routing_policy={{ $g.routingPolicy }}
       - --drain_grace={{ $g.drainSeconds }}s
       {{- if $g.connectionSeconds }}

@@ -20,6 +20,14 @@
 #include "services/common/log.h"
 
 namespace continuo::gateway {
+namespace {
+
+// The size of a UDP answer that is not fragmented on any usual path.
+constexpr int kDatagramBytes = 1232;
+// Addresses that fit into it, at 16 bytes each, with room for the name.
+constexpr size_t kMostInDatagram = 60;
+
+}  // namespace
 
 // One query for the addresses of one family, and its answer. c-ares can query both families at
 // once, but then reports only the status of the last one: a failure and an empty answer become an
@@ -128,6 +136,7 @@ void DnsResolver::Wait(void* channel, absl::Duration timeout) {
 
 void DnsResolver::Run() {
   std::optional<std::vector<std::string>> last;
+  size_t num_addresses = 0;  // In the last answer.
   bool logged_failure = false;
   const SystemClock clock;
   while (!stopped_) {
@@ -136,9 +145,15 @@ void DnsResolver::Run() {
     ares_options ares_options = {};
     ares_options.timeout = static_cast<int>(absl::ToInt64Milliseconds(options_.query_timeout));
     ares_options.tries = 2;
+    // EDNS allows answers of more than 512 bytes. An answer that does not fit comes over TCP, which
+    // is asked at once where the last one was as large.
+    ares_options.flags = ARES_FLAG_EDNS | (num_addresses > kMostInDatagram ? ARES_FLAG_USEVC : 0);
+    ares_options.ednspsz = kDatagramBytes;
     ares_channel channel = nullptr;
     Query v4, v6;
-    int status = ares_init_options(&channel, &ares_options, ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES);
+    int status =
+        ares_init_options(&channel, &ares_options,
+                          ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_FLAGS | ARES_OPT_EDNSPSZ);
     if (status == ARES_SUCCESS && !server_.empty()) {
       status = ares_set_servers_ports_csv(channel, server_.c_str());
     }
@@ -158,6 +173,7 @@ void DnsResolver::Run() {
     absl::Duration interval = options_.min_interval;
     if (status == ARES_SUCCESS || answer.is_empty()) {
       std::vector<std::string> addresses = std::move(answer.addresses);
+      num_addresses = addresses.size();
       for (std::string& address : addresses) absl::StrAppend(&address, ":", port_);
       std::ranges::sort(addresses);
       const auto repeated = std::ranges::unique(addresses);

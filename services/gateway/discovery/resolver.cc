@@ -33,7 +33,7 @@ struct HostPort {
 };
 
 // Parses "host:port" or "[v6]:port".
-absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
+absl::StatusOr<HostPort> ParseHostPort(const std::string& text, std::string_view flag) {
   const size_t colon = text.rfind(':');
   HostPort result;
   if (colon != std::string::npos && absl::SimpleAtoi(text.substr(colon + 1), &result.port) &&
@@ -47,28 +47,30 @@ absl::StatusOr<HostPort> ParseHostPort(const std::string& text) {
       return result;
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--workers: \"", text, "\" is not host:port with a port from 1 to 65535"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      std::string(flag), ": \"", text, "\" is not host:port with a port from 1 to 65535"));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target,
-                                                       const ResolverOptions& options) {
+                                                       const ResolverOptions& options,
+                                                       std::string_view flag) {
   if (absl::StartsWith(target, "dns://")) {
     const std::string rest = target.substr(6);
     const size_t slash = rest.find('/');
     if (slash == std::string::npos) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--workers: \"", target, "\" is not dns:///NAME:PORT"));
+          absl::StrCat(std::string(flag), ": \"", target, "\" is not dns:///NAME:PORT"));
     }
     std::string server = rest.substr(0, slash);
-    if (!server.empty()) RETURN_IF_ERROR(ParseHostPort(server).status());
-    ASSIGN_OR_RETURN(const HostPort name, ParseHostPort(rest.substr(slash + 1)));
+    if (!server.empty()) RETURN_IF_ERROR(ParseHostPort(server, flag).status());
+    ASSIGN_OR_RETURN(const HostPort name, ParseHostPort(rest.substr(slash + 1), flag));
     return std::make_unique<DnsResolver>(std::move(server), name.host, name.port, options);
   }
   std::vector<std::string> addresses = absl::StrSplit(target, ',');
-  for (const std::string& address : addresses) RETURN_IF_ERROR(ParseHostPort(address).status());
+  for (const std::string& address : addresses)
+    RETURN_IF_ERROR(ParseHostPort(address, flag).status());
   std::ranges::sort(addresses);
   const auto repeated = std::ranges::unique(addresses);
   addresses.erase(repeated.begin(), repeated.end());

@@ -41,8 +41,9 @@ struct ResolverOptions {
 
 // `target` is one pool of --workers: "host:port,host:port", or "dns:///NAME:PORT", or
 // "dns://SERVER:PORT/NAME:PORT" to query one server instead of the system's. INVALID_ARGUMENT says
-// what is wrong with it.
+// what is wrong with it, with the name of the flag that it comes from.
 absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target,
-                                                       const ResolverOptions& options = {});
+                                                       const ResolverOptions& options = {},
+                                                       std::string_view flag = "--workers");
 
 }  // namespace continuo::gateway

@@ -97,7 +97,7 @@ void WorkerPool::SetAddresses(const std::vector<WorkerAddress>& addresses, bool 
       worker.record.SetPool(pool, weight);
     }
     for (auto& [address, worker] : workers_) {
-      changed_ |= worker.record.SetListed(listed.contains(address));
+      changed_ |= worker.record.SetListed(listed.contains(address), clock_->Elapsed());
     }
     changed_ |= DropUnlisted(&dropped);
     news.changed = Publish();
@@ -133,9 +133,15 @@ void WorkerPool::RemoveWorker(const std::string& address) {
 }
 
 bool WorkerPool::DropUnlisted(std::vector<std::shared_ptr<WorkerConnection>>* dropped) {
+  const absl::Duration now = clock_->Elapsed();
   std::vector<std::string> unlisted;
   for (auto& [address, worker] : workers_) {
-    if (worker.record.listed() || worker.record.has_report()) continue;
+    const WorkerRecord& record = worker.record;
+    if (record.listed()) continue;
+    if (record.has_report() &&
+        (now - record.listed_time() < options_.unlisted_wait || router_->InFlight(address) > 0)) {
+      continue;
+    }
     if (worker.connection != nullptr) dropped->push_back(std::move(worker.connection));
     unlisted.push_back(address);
   }
@@ -277,6 +283,7 @@ void WorkerPool::OnCallDone() {
 void WorkerPool::CheckWorkers() {
   News news;
   std::vector<Verdict> verdicts;  // Of news.lost.
+  std::vector<std::shared_ptr<WorkerConnection>> dropped;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Duration now = clock_->Elapsed();
@@ -290,8 +297,10 @@ void WorkerPool::CheckWorkers() {
       news.lost.push_back({.address = address});
     }
     news.refresh_addresses = !news.lost.empty();
+    changed_ |= DropUnlisted(&dropped);
     if (changed_ || IsDiscoveryComplete() != discovery_complete_) news.changed = Publish();
   }
+  for (const auto& connection : dropped) connection->Cancel();
   for (size_t i = 0; i < verdicts.size(); ++i) {
     LogWorker(absl::StrCat("worker ", VerdictName(verdicts[i])), news.lost[i].address);
   }

@@ -51,6 +51,9 @@ struct WorkerPoolOptions {
   // How long discovery waits for an address that was attempted and has not named its model: it may
   // be the only worker of a model.
   absl::Duration discovery_wait = absl::Seconds(30);
+  // How long a worker that is no longer listed and reports is kept without a request of this
+  // gateway: another gateway's subset may have it now.
+  absl::Duration unlisted_wait = absl::Seconds(30);
   // The names of --models.
   std::vector<std::string> declared_models;
   // Called when a worker is lost: the addresses may have changed.
@@ -127,8 +130,9 @@ class WorkerPool {
   // Adds a worker that is not known yet, and removes one.
   Worker& AddWorker(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveWorker(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves the connections of workers that are neither listed nor report to `dropped` and forgets
-  // the workers. Returns whether there was one.
+  // Moves the connections of workers that are neither listed nor report, or have not been listed
+  // for unlisted_wait and have no request, to `dropped` and forgets the workers. Returns whether
+  // there was one.
   bool DropUnlisted(std::vector<std::shared_ptr<WorkerConnection>>* dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The value of LoadSnapshot::discovery_complete.

@@ -42,7 +42,8 @@ void WorkerRecord::SetPool(int pool, double weight) {
   pool_weight_ = weight;
 }
 
-bool WorkerRecord::SetListed(bool listed) {
+bool WorkerRecord::SetListed(bool listed, absl::Duration now) {
+  if (listed_) listed_time_ = now;
   if (listed == listed_) return false;
   listed_ = listed;
   return !listed && Judge();

@@ -44,7 +44,7 @@ class WorkerRecord {
   void SetPool(int pool, double weight);
   // A resolver names the address, or none does. A worker that is no longer listed drains at once;
   // one that is listed again serves from its next report on. Returns whether a load changed.
-  bool SetListed(bool listed);
+  bool SetListed(bool listed, absl::Duration now);
 
   // A watch is opened; nothing has been reported on it.
   void OnConnecting(absl::Duration now) { verdict_.OnConnecting(now); }
@@ -74,6 +74,8 @@ class WorkerRecord {
     return reported_model_ || (attempted_ && now - first_time_ >= wait);
   }
   bool listed() const { return listed_; }
+  // When it was last known to be listed.
+  absl::Duration listed_time() const { return listed_time_; }
   // The open watch has reported.
   bool has_report() const { return verdict_.has_report(); }
   // When the open watch was opened or last reported; nothing where none is open, or it is silent.
@@ -90,6 +92,7 @@ class WorkerRecord {
   const std::string address_;
   const absl::Duration first_time_;  // When the address was added.
   bool listed_ = true;
+  absl::Duration listed_time_ = first_time_;
   int pool_ = 0;
   double pool_weight_ = 1;
 

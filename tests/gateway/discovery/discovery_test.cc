@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace continuo::gateway {
 namespace {
@@ -32,10 +35,38 @@ TEST(DiscoveryTest, AllPoolsAreReportedTogetherAndCompleteOnce) {
   EXPECT_EQ(all[2].weight, 5);
 }
 
+TEST(DiscoveryTest, GatewaysDivideALargePoolAndLeaveASmallOneWhole) {
+  std::string workers;
+  for (int i = 0; i < 300; ++i) workers += absl::StrCat(i == 0 ? "" : ",", "w", i, ":1");
+  workers += ";small:1,small:2";
+  std::string gateways;
+  for (int port = 1; port <= 8; ++port) {
+    absl::StrAppend(&gateways, port == 1 ? "" : ",", "127.0.0.1:", port);
+  }
+  std::map<std::string, int> watchers;
+  for (int port = 1; port <= 8; ++port) {
+    auto discovery = Discovery::Open(workers, {}, {.gateways = gateways, .size = 100});
+    ASSERT_TRUE(discovery.ok()) << discovery.status();
+    std::vector<WorkerAddress> last;
+    (*discovery)
+        ->Start([&](const std::vector<WorkerAddress>& addresses, bool) { last = addresses; }, port);
+    (*discovery)->Stop();
+    for (const WorkerAddress& address : last) ++watchers[address.address];
+  }
+  ASSERT_EQ(watchers.size(), 302);
+  for (const auto& [address, count] : watchers) {
+    EXPECT_EQ(count, address.starts_with("small") ? 8 : 3) << address;
+  }
+}
+
 TEST(DiscoveryTest, ABadTargetIsNamed) {
   const auto bad = Discovery::Open("a:1;b", {});
   EXPECT_TRUE(absl::IsInvalidArgument(bad.status()));
   EXPECT_NE(bad.status().message().find("\"b\""), std::string::npos) << bad.status();
+  const auto gateways = Discovery::Open("a:1", {}, {.gateways = "c"});
+  EXPECT_TRUE(absl::IsInvalidArgument(gateways.status()));
+  EXPECT_NE(gateways.status().message().find("--gateways: \"c\""), std::string::npos)
+      << gateways.status();
 }
 
 }  // namespace

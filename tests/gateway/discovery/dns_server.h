@@ -22,8 +22,9 @@
 
 namespace continuo::gateway {
 
-// A DNS server on a loopback port. It answers every query for A with the addresses it was last
-// given, and every other query with none. Thread-safe.
+// A DNS server on a loopback port, over UDP and TCP. It answers every query for A with the
+// addresses it was last given, and every other query with none. Over UDP an answer that is larger
+// than the query allows is cut off. Thread-safe.
 class DnsServer {
  public:
   explicit DnsServer(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {
@@ -36,6 +37,9 @@ class DnsServer {
     socklen_t size = sizeof(at);
     getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &size);
     port_ = ntohs(at.sin_port);
+    tcp_ = socket(AF_INET, SOCK_STREAM, 0);
+    CONTINUO_CHECK(bind(tcp_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0);
+    CONTINUO_CHECK(listen(tcp_, 16) == 0);
     thread_ = std::thread([this] { Run(); });
   }
   ~DnsServer() {
@@ -43,6 +47,7 @@ class DnsServer {
     CONTINUO_CHECK(write(stop_, &one, sizeof(one)) == sizeof(one));
     thread_.join();
     close(socket_);
+    close(tcp_);
     close(stop_);
   }
 
@@ -72,6 +77,15 @@ class DnsServer {
     absl::MutexLock lock(&mutex_);
     return num_questions_;
   }
+  // Those that were cut off over UDP, and those that came over TCP.
+  int num_cut_off() const {
+    absl::MutexLock lock(&mutex_);
+    return num_cut_off_;
+  }
+  int num_over_tcp() const {
+    absl::MutexLock lock(&mutex_);
+    return num_over_tcp_;
+  }
   // Returns false after a minute.
   bool WaitForQuestions(int number) const {
     absl::MutexLock lock(&mutex_);
@@ -83,28 +97,68 @@ class DnsServer {
  private:
   void Run() {
     while (true) {
-      pollfd fds[2] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
-      poll(fds, 2, -1);
+      pollfd fds[3] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}, {tcp_, POLLIN, 0}};
+      poll(fds, 3, -1);
       if (fds[1].revents != 0) return;
+      if (fds[0].revents == 0) {
+        if (fds[2].revents != 0) AnswerOverTcp();
+        continue;
+      }
       uint8_t packet[512];
       sockaddr_in from;
       socklen_t from_size = sizeof(from);
       const ssize_t size = recvfrom(socket_, packet, sizeof(packet), 0,
                                     reinterpret_cast<sockaddr*>(&from), &from_size);
       if (size < 17) continue;
-      const std::string answer = Answer(packet, static_cast<size_t>(size));
+      std::string answer = Answer(packet, static_cast<size_t>(size));
       if (answer.empty()) continue;
+      // With EDNS the query ends with a record of 11 bytes that tells the size after its type.
+      const bool has_edns = packet[11] == 1;
+      const size_t most =
+          has_edns ? static_cast<size_t>(packet[size - 8] << 8 | packet[size - 7]) : 512;
+      if (answer.size() > most) {
+        answer.resize(QuestionEnd(packet, static_cast<size_t>(size)));
+        answer[2] |= 2;  // It was cut off.
+        answer[7] = 0;
+        absl::MutexLock lock(&mutex_);
+        ++num_cut_off_;
+      }
       sendto(socket_, answer.data(), answer.size(), 0, reinterpret_cast<sockaddr*>(&from),
              from_size);
     }
   }
-  // The response: the header, the question as it came, and for each address a record whose name
-  // points to the question. Empty where the query is lost.
-  std::string Answer(const uint8_t* packet, size_t size) {
+  // Answers the queries of one connection until the client closes it.
+  void AnswerOverTcp() {
+    const int connection = accept(tcp_, nullptr, nullptr);
+    CONTINUO_CHECK(connection >= 0);
+    while (true) {
+      uint8_t length[2], packet[512];
+      if (recv(connection, length, 2, MSG_WAITALL) != 2) break;
+      const auto size = static_cast<size_t>(length[0] << 8 | length[1]);
+      CONTINUO_CHECK(size <= sizeof(packet));
+      if (recv(connection, packet, size, MSG_WAITALL) != static_cast<ssize_t>(size)) break;
+      const std::string answer = Answer(packet, size);
+      const std::string framed = std::string{static_cast<char>(answer.size() >> 8),
+                                             static_cast<char>(answer.size() & 255)} +
+                                 answer;
+      if (send(connection, framed.data(), framed.size(), MSG_NOSIGNAL) < 0) break;
+      absl::MutexLock lock(&mutex_);
+      ++num_over_tcp_;
+    }
+    close(connection);
+  }
+  // The end of the header and the question.
+  static size_t QuestionEnd(const uint8_t* packet, size_t size) {
     size_t end = 12;
     while (end < size && packet[end] != 0) end += packet[end] + 1u;
     end += 5;
     CONTINUO_CHECK(end <= size);
+    return end;
+  }
+  // The response: the header, the question as it came, and for each address a record whose name
+  // points to the question. Empty where the query is lost.
+  std::string Answer(const uint8_t* packet, size_t size) {
+    const size_t end = QuestionEnd(packet, size);
     const bool wants_a = packet[end - 4] == 0 && packet[end - 3] == 1;
     absl::MutexLock lock(&mutex_);
     if (wants_a) ++num_questions_;
@@ -129,7 +183,7 @@ class DnsServer {
     return out;
   }
 
-  int socket_, stop_, port_;
+  int socket_, tcp_, stop_, port_;
   std::thread thread_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(mutex_);
@@ -137,6 +191,7 @@ class DnsServer {
   bool lose_others_once_ ABSL_GUARDED_BY(mutex_) = false;
   uint32_t ttl_ ABSL_GUARDED_BY(mutex_) = 1;
   int num_questions_ ABSL_GUARDED_BY(mutex_) = 0, num_others_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_cut_off_ ABSL_GUARDED_BY(mutex_) = 0, num_over_tcp_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace continuo::gateway

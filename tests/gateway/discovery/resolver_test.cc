@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "tests/gateway/discovery/dns_server.h"
 
@@ -95,6 +96,26 @@ TEST(ResolverTest, ANameWithoutRecordsHasNoWorkers) {
   EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
   server.Set({});
   EXPECT_THAT(answers.Next(), IsEmpty());
+}
+
+TEST(ResolverTest, AnswersOfManyWorkersComeWhole) {
+  std::vector<std::string> all;
+  for (int i = 1; i <= 200; ++i) all.push_back(absl::StrCat("10.0.0.", i));
+  // So many fit into a datagram with EDNS, not without.
+  DnsServer server({all.begin(), all.begin() + 55});
+  Answers answers("dns://" + server.address() + "/workers.test:1");
+  EXPECT_EQ(answers.Next().size(), 55);
+  EXPECT_EQ(server.num_cut_off(), 0);
+  EXPECT_EQ(server.num_over_tcp(), 0);
+  server.Set(all);
+  EXPECT_EQ(answers.Next().size(), 200);
+  EXPECT_GT(server.num_over_tcp(), 0);
+  // From then on it is asked over TCP at once.
+  const int num_cut_off = server.num_cut_off();
+  all.pop_back();
+  server.Set(all);
+  EXPECT_EQ(answers.Next().size(), 199);
+  EXPECT_EQ(server.num_cut_off(), num_cut_off);
 }
 
 TEST(ResolverTest, WhereDnsFailsTheWorkersKnownStay) {

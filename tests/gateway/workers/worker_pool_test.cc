@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -213,6 +214,32 @@ TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterward
   EXPECT_EQ(pool_.Find(worker_.address()), nullptr);
   ASSERT_EQ(pool_.Models().size(), 1);
   EXPECT_EQ(pool_.Models()[0].num_workers(), 0);
+}
+
+TEST_F(WorkerPoolTest, AnUnlistedWorkerWithoutRequestsIsForgottenThoughItReports) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  std::optional<Lease> lease = *router_.Pick({.model = "fake"});
+  pool_.SetAddresses({});
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < seconds * 2 && !view_.Get()->workers.empty(); ++i) {
+      clock_.Advance(absl::Milliseconds(500));
+      WaitUntil([&] {
+        const auto snapshot = view_.Get();
+        return snapshot->workers.empty() || snapshot->workers[0]->report_time == clock_.Elapsed();
+      });
+    }
+  };
+  pass(2);
+  clock_.Advance(absl::Seconds(29));
+  pass(2);
+  // It has a stream of this gateway.
+  ASSERT_EQ(view_.Get()->workers.size(), 1);
+  EXPECT_EQ(view_.Get()->workers[0]->state, WorkerState::kDraining);
+  lease.reset();
+  pass(2);
+  EXPECT_TRUE(view_.Get()->workers.empty());
+  EXPECT_EQ(pool_.Find(worker_.address()), nullptr);
 }
 
 TEST_F(WorkerPoolTest, SilenceIsNotMeasuredByTheClockOnTheWall) {

@@ -88,10 +88,10 @@ TEST_F(WorkerRecordTest, AnAddressThatFailsIsDiscoveredAfterAWhile) {
 
 TEST_F(WorkerRecordTest, UnlistedDrainsAtOnceAndListedServesWithTheNextReport) {
   Serve();
-  EXPECT_TRUE(record_.SetListed(false));
+  EXPECT_TRUE(record_.SetListed(false, now_));
   EXPECT_EQ(State(), WorkerState::kDraining);
-  EXPECT_FALSE(record_.SetListed(false));
-  EXPECT_FALSE(record_.SetListed(true));
+  EXPECT_FALSE(record_.SetListed(false, now_));
+  EXPECT_FALSE(record_.SetListed(true, now_));
   EXPECT_EQ(State(), WorkerState::kDraining);
   EXPECT_TRUE(Serve().changed);
   EXPECT_EQ(State(), WorkerState::kServing);
