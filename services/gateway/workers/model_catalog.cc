@@ -7,12 +7,9 @@ namespace continuo::gateway {
 
 std::vector<v1::Model> ModelCatalog::Models(const LoadSnapshot& snapshot) const {
   std::vector<v1::Model> models;
-  for (const std::string& name : names_) {
-    const auto at = descriptions_.find(name);
-    const bool is_described = at != descriptions_.end();
-    if (!is_described && !declared_.contains(name)) continue;
+  for (const std::string& name : listed_) {
     v1::Model& model = models.emplace_back();
-    if (is_described) {
+    if (const auto at = descriptions_.find(name); at != descriptions_.end()) {
       model = at->second;
     } else {
       model.set_name(name);

@@ -17,23 +17,26 @@ class ModelCatalog {
  public:
   // `declared` are the names of --models.
   explicit ModelCatalog(const std::vector<std::string>& declared = {})
-      : names_(declared.begin(), declared.end()), declared_(names_) {}
+      : names_(declared.begin(), declared.end()), listed_(names_) {}
 
   void AddName(const std::string& name) { names_.insert(name); }
+  // The name is listed from now on, described or not: the worker that reported it has answered
+  // ListModels, has failed to, or does not serve yet.
+  void List(const std::string& name) { listed_.insert(name); }
   // A worker's answer to ListModels; the last one counts.
   void SetDescription(const v1::Model& model) { descriptions_[model.name()] = model; }
 
   // Sorted.
   std::vector<std::string> Names() const { return {names_.begin(), names_.end()}; }
-  // The described and the declared models sorted by name, each with the fingerprints and the number
-  // of its serving workers. A declared model whose description has not come is `undescribed`, for
-  // half of a description would tell clients that it can do nothing; one that is not declared is
-  // left out until then.
+  // The listed models sorted by name, each with the fingerprints and the number of its serving
+  // workers. One without a description is `undescribed`. A model that a worker has just reported is
+  // not listed yet: its description comes in a moment, and half of one would tell clients that it
+  // can do nothing.
   std::vector<v1::Model> Models(const LoadSnapshot& snapshot) const;
 
  private:
   std::set<std::string> names_;
-  std::set<std::string> declared_;
+  std::set<std::string> listed_;
   std::map<std::string, v1::Model> descriptions_;  // by name
 };
 

@@ -204,7 +204,11 @@ void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& r
     Worker* const worker = FindWorker(connection_id);
     if (worker == nullptr) return;
     report_news = worker->record.OnReport(report, clock_->Elapsed(), &slow_);
-    if (report_news.changed && !report.model().empty()) catalog_.AddName(report.model());
+    if (report_news.changed && !report.model().empty()) {
+      catalog_.AddName(report.model());
+      // It is asked to describe the model once it serves.
+      if (report.state() != v1::WORKER_STATE_SERVING) catalog_.List(report.model());
+    }
     query_models = worker->record.TakeModelQuery(report);
     if (query_models) {
       ++num_calls_;
@@ -224,21 +228,23 @@ void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& r
   Tell(news);
   if (!query_models) return;
   QueryModels(channel, kModelQueryTimeout,
-              [this, address, incarnation = report.incarnation()](
+              [this, address, incarnation = report.incarnation(), model = report.model()](
                   const grpc::Status& status, const v1::ListModelsResponse& response) {
-                OnModels(address, incarnation, status, response);
+                OnModels(address, incarnation, model, status, response);
                 OnCallDone();
               });
 }
 
 void WorkerPool::OnModels(const std::string& address, const std::string& incarnation,
-                          const grpc::Status& status, const v1::ListModelsResponse& response) {
+                          const std::string& model, const grpc::Status& status,
+                          const v1::ListModelsResponse& response) {
   absl::MutexLock lock(&mutex_);
   if (status.ok()) {
-    for (const v1::Model& model : response.models()) catalog_.SetDescription(model);
+    for (const v1::Model& description : response.models()) catalog_.SetDescription(description);
   } else if (const auto at = workers_.find(address); at != workers_.end()) {
     at->second.record.OnModelQueryFailed(incarnation);
   }
+  if (!model.empty()) catalog_.List(model);
 }
 
 void WorkerPool::OnConnectionEnd(uint64_t connection_id, const grpc::Status& status) {

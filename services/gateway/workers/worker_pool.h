@@ -115,8 +115,10 @@ class WorkerPool {
   void OnReport(uint64_t connection_id, const v1::WatchLoadResponse& report);
   void OnHealth(uint64_t connection_id, bool not_serving);
   void OnConnectionEnd(uint64_t connection_id, const grpc::Status& status);
+  // `model` is the name in the report that was the occasion.
   void OnModels(const std::string& address, const std::string& incarnation,
-                const grpc::Status& status, const v1::ListModelsResponse& response);
+                const std::string& model, const grpc::Status& status,
+                const v1::ListModelsResponse& response);
   // A connection or a query has ended; the last access of its callbacks to the pool.
   void OnCallDone();
   // Finds silent and hung workers; runs periodically.

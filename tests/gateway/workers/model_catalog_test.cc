@@ -30,6 +30,7 @@ TEST(ModelCatalogTest, AModelHasTheServingWorkersAndTheirFingerprints) {
   catalog.AddName("b");
   catalog.AddName("a");
   catalog.SetDescription(Named("a"));
+  for (const char* name : {"a", "b"}) catalog.List(name);
   v1::Model description;
   description.set_name("b");
   description.set_architecture("X");
@@ -50,14 +51,23 @@ TEST(ModelCatalogTest, AModelHasTheServingWorkersAndTheirFingerprints) {
   EXPECT_THAT(models[1].fingerprints(), ElementsAre("1", "2"));
 }
 
-TEST(ModelCatalogTest, AModelIsListedOnceItIsDescribed) {
+TEST(ModelCatalogTest, AModelIsListedOnceItsWorkerHasAnswered) {
   ModelCatalog catalog;
   catalog.AddName("a");
-  const LoadSnapshot serving = {.workers = {Load("a", WorkerState::kServing, "1")}};
-  EXPECT_THAT(catalog.Names(), ElementsAre("a"));
+  catalog.AddName("silent");
+  const LoadSnapshot serving = {.workers = {Load("a", WorkerState::kServing, "1"),
+                                            Load("silent", WorkerState::kServing, "1")}};
+  EXPECT_THAT(catalog.Names(), ElementsAre("a", "silent"));
   EXPECT_THAT(catalog.Models(serving), ElementsAre());
   catalog.SetDescription(Named("a"));
-  EXPECT_EQ(catalog.Models(serving).size(), 1);
+  catalog.List("a");
+  catalog.List("silent");  // It has no description.
+  const std::vector<v1::Model> models = catalog.Models(serving);
+  ASSERT_EQ(models.size(), 2);
+  EXPECT_FALSE(models[0].undescribed());
+  EXPECT_EQ(models[1].name(), "silent");
+  EXPECT_TRUE(models[1].undescribed());
+  EXPECT_EQ(models[1].num_workers(), 1);
 }
 
 TEST(ModelCatalogTest, ADeclaredModelIsListedByNameBeforeItIsDescribed) {

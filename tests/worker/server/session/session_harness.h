@@ -138,9 +138,15 @@ class SessionHarness {
     if (!session->needs_engine()) {
       session->AnswerFromReceived();
     } else {
-      const absl::Status submitted = engine_.Submit(
-          std::move(generation->request),
-          [session](engine::RequestEvent event) { session->OnEvent(std::move(event)); });
+      const absl::Status submitted = engine_.Submit(std::move(generation->request),
+                                                    [this, session](engine::RequestEvent event) {
+                                                      session->OnEvent(std::move(event));
+                                                      // Events that come while one is delivered
+                                                      // share a response: each has its own like
+                                                      // this.
+                                                      Drain(&deliveries_);
+                                                      Drain(&writes_);
+                                                    });
       if (!submitted.ok()) return {{}, submitted};
     }
     const absl::Status status = writer.Wait();
@@ -174,6 +180,12 @@ class SessionHarness {
   FakeExecutor& executor() { return executor_; }
 
  private:
+  static void Drain(server::WorkPool* pool) {
+    absl::Notification drained;
+    pool->Post([&drained] { drained.Notify(); });
+    drained.WaitForNotification();
+  }
+
   const SystemClock clock_;
   std::unique_ptr<text::TextModel> text_;
   server::ServedModel model_;
