@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -20,14 +21,17 @@ constexpr double kRidge = 1e-9;
 void CostFit::Add(const engine::StepLoad& load, absl::Duration took) {
   const double seconds = absl::ToDoubleSeconds(took);
   if (load.tokens <= 0 || !(seconds > 0) || !(seconds < 1e4)) return;
-  const std::array<double, kTerms> x = {1 / seconds,
-                                        static_cast<double>(load.tokens) / kTokens / seconds,
-                                        static_cast<double>(load.attention) / kAttended / seconds,
-                                        static_cast<double>(load.samples) / kSamples / seconds};
+  const std::array<double, kTerms> x = {1, static_cast<double>(load.tokens) / kTokens,
+                                        static_cast<double>(load.attention) / kAttended,
+                                        static_cast<double>(load.samples) / kSamples};
+  const int digits = static_cast<int>(std::bit_width(static_cast<uint64_t>(load.tokens)));
+  Sums& sums = classes_[static_cast<size_t>(std::min(digits, kClasses - 1))];
   for (int i = 0; i < kTerms; ++i) {
-    for (int j = 0; j <= i; ++j) sums_.a[i][j] += x[i] * x[j];
-    sums_.b[i] += x[i];
+    for (int j = 0; j <= i; ++j) sums.x.a[i][j] += x[i] * x[j];
+    sums.x.b[i] += x[i] * seconds;
   }
+  sums.n += 1;
+  sums.yy += seconds * seconds;
   ++num_steps_;
 }
 
@@ -36,7 +40,15 @@ absl::StatusOr<StepTime> CostFit::Fit() const {
     return absl::FailedPreconditionError(
         absl::StrCat(num_steps_, " steps were seen, a fit needs ", kFewest));
   }
-  engine::Quadratic<kTerms> sums = sums_;
+  engine::Quadratic<kTerms> sums;
+  for (const Sums& of_size : classes_) {
+    if (of_size.n == 0) continue;
+    const double weight = of_size.n / of_size.yy;
+    for (int i = 0; i < kTerms; ++i) {
+      for (int j = 0; j <= i; ++j) sums.a[i][j] += weight * of_size.x.a[i][j];
+      sums.b[i] += weight * of_size.x.b[i];
+    }
+  }
   for (int i = 0; i < kTerms; ++i) sums.a[i][i] += kRidge * std::max(sums.a[i][i], 1.0);
   std::array<double, kTerms> c = {};
   engine::MinimiseNonNegative(sums, c);
@@ -51,15 +63,19 @@ double CostFit::Error(const StepTime& step) const {
   const std::array<double, kTerms> c = {step.fixed, step.per_token * kTokens,
                                         step.per_attended_token * kAttended,
                                         step.per_sample * kSamples};
-  // The sum of (x c - 1)² over all steps.
-  double sum = static_cast<double>(num_steps_);
-  for (int i = 0; i < kTerms; ++i) {
-    sum -= 2 * sums_.b[i] * c[i];
-    for (int j = 0; j < kTerms; ++j) {
-      sum += c[i] * c[j] * sums_.a[std::max(i, j)][std::min(i, j)];
+  double sum = 0;
+  for (const Sums& of_size : classes_) {
+    if (of_size.n == 0) continue;
+    double squares = of_size.yy;  // of x c - y
+    for (int i = 0; i < kTerms; ++i) {
+      squares -= 2 * of_size.x.b[i] * c[i];
+      for (int j = 0; j < kTerms; ++j) {
+        squares += c[i] * c[j] * of_size.x.a[std::max(i, j)][std::min(i, j)];
+      }
     }
+    sum += std::max(0.0, squares) * of_size.n / of_size.yy;
   }
-  return std::sqrt(std::max(0.0, sum / static_cast<double>(num_steps_)));
+  return std::sqrt(sum / static_cast<double>(num_steps_));
 }
 
 }  // namespace continuo::simulate

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -11,8 +12,9 @@
 
 namespace continuo::simulate {
 
-// Fits a StepTime to the steps of a real worker, by least squares of relative errors, with no term
-// below 0. Not thread-safe.
+// Fits a StepTime to the steps of a real worker by least squares, with no term below 0. As in
+// engine::StepCost, errors are relative to what steps of about the same size take, so that small
+// steps count as much as large ones and the mean of each size is met. Not thread-safe.
 class CostFit {
  public:
   // A step with this work took so long. Steps without tokens or time do not count.
@@ -21,7 +23,7 @@ class CostFit {
   int64_t num_steps() const { return num_steps_; }
   // FAILED_PRECONDITION if there are fewer than kFewest steps.
   absl::StatusOr<StepTime> Fit() const;
-  // The root of the mean squared relative error of `step` over all steps.
+  // The root of the mean squared error of `step`, relative to steps of the same size.
   double Error(const StepTime& step) const;
 
   static constexpr int64_t kFewest = 50;
@@ -29,7 +31,14 @@ class CostFit {
  private:
   static constexpr int kTerms = 4;
 
-  engine::Quadratic<kTerms> sums_;
+  static constexpr int kClasses = 25;
+
+  // Of the steps whose tokens have so many binary digits: sums of x xᵀ, x y and y².
+  struct Sums {
+    engine::Quadratic<kTerms> x;
+    double n = 0, yy = 0;
+  };
+  std::array<Sums, kClasses> classes_;
   int64_t num_steps_ = 0;
 };
 
