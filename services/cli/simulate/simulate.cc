@@ -20,8 +20,8 @@
 #include "services/cli/simulate/slo.h"
 #include "services/cli/simulate/workload_load.h"
 #include "services/gateway/routing/policy.h"
-#include "services/simulate/worker/answer.h"
 #include "services/simulate/simulation.h"
+#include "services/simulate/worker/answer.h"
 
 namespace continuo::cli {
 namespace {
@@ -76,6 +76,7 @@ class SimulationProgress {
 // Everything that simulations of one command line share.
 struct Scenario {
   simulate::SimulationOptions options;
+  absl::Duration rolling_update;
   WorkloadOptions workload;
   uint64_t requests = 0;  // 0 is no limit
   absl::Duration duration;
@@ -107,6 +108,7 @@ absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
   options.max_tokens = static_cast<int>(flags.max_tokens);
   options.timeout = flags.timeout;
   options.seed = flags.seed;
+  scenario.rolling_update = flags.rolling_update;
   if (!is_open && timed && !flags.requests.has_value()) {
     return absl::InvalidArgumentError(
         "--duration ends an open loop: it needs --rate, a --trace with arrivals, or --requests");
@@ -117,7 +119,16 @@ absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
 absl::StatusOr<simulate::Results> Simulate(const Scenario& scenario, Interrupt& interrupt,
                                            const Console& console) {
   WorkloadLoad load(scenario.workload, scenario.requests, scenario.duration);
-  simulate::Simulation simulation(scenario.options, &load);
+  simulate::SimulationOptions options = scenario.options;
+  if (scenario.rolling_update > absl::ZeroDuration()) {
+    for (int i = 0; i < options.workers; ++i) {
+      options.faults.push_back({.kind = simulate::Fault::Kind::kDrain,
+                                .at = i * scenario.rolling_update,
+                                .worker = i,
+                                .lasts = scenario.rolling_update});
+    }
+  }
+  simulate::Simulation simulation(options, &load);
   std::atomic<bool> interrupted = false;
   const Interrupt::Scope scope(&interrupt, [&] { interrupted = true; });
   SimulationProgress progress(console, scenario.requests, scenario.duration);

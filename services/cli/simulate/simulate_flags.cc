@@ -33,6 +33,10 @@ void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
       "more makes answers end by themselves.");
   flags.Duration("timeout", &v->timeout, absl::Milliseconds(1), absl::InfiniteDuration(),
                  "Deadline of each request.");
+  flags.Duration(
+      "rolling_update", &v->rolling_update, absl::ZeroDuration(), absl::Hours(1),
+      "Replace the workers meanwhile, one after the other: each takes nothing new, has half "
+      "of this time for its streams, and is back after the other half. 0 is no update.");
   flags.Duration("network_delay", &v->network_delay, absl::ZeroDuration(), absl::Seconds(10),
                  "Time of a message between client and gateway, and between gateway and worker.");
   flags.Integer("max_open_requests", &v->max_open_requests, int64_t{1}, int64_t{1} << 40,

@@ -20,6 +20,7 @@ struct SimulateFlags : WorkloadFlags {
   std::optional<uint64_t> requests;
   absl::Duration duration = absl::InfiniteDuration();
   uint32_t max_tokens = 0;
+  absl::Duration rolling_update;  // 0: none
   absl::Duration timeout = absl::InfiniteDuration();
   absl::Duration network_delay = absl::Microseconds(200);
   int64_t max_open_requests = 20000;

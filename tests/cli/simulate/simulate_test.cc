@@ -147,6 +147,20 @@ TEST_F(SimulateTest, AFleetThatFailsGivesAnExitCode) {
   EXPECT_GT(report()["requests"]["failed"], 0);
 }
 
+TEST_F(SimulateTest, ARollingUpdateMovesStreamsAndLosesNone) {
+  flags_.workers = 3;
+  flags_.rate = 20;
+  flags_.requests = 400;
+  flags_.output_tokens = "400";
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["migrations"], 0);
+  flags_.rolling_update = absl::Seconds(4);
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["requests"]["ok"], 400);
+  EXPECT_EQ(report()["tokens"]["output"], 400 * 400);
+  EXPECT_GT(report()["migrations"], 5);
+}
+
 TEST_F(SimulateTest, TheSmallestFleetForAnSloIsFound) {
   flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.02, "per_token": 0.001},
                                        "kv_blocks": 256, "max_running": 8})");
