@@ -14,7 +14,8 @@ struct WorkerConnection::Shared {
   }
 
   const Callbacks callbacks;
-  std::atomic<int> num_open_calls = 2;
+  std::atomic<int> num_open_calls = 1;
+  bool has_report = false;  // Used by the WatchLoad's callbacks alone.
 };
 
 WorkerConnection::WorkerConnection(const std::shared_ptr<WorkerChannel>& channel,
@@ -28,7 +29,14 @@ WorkerConnection::WorkerConnection(const std::shared_ptr<WorkerChannel>& channel
       });
   load_ = std::make_shared<LoadWatch>(
       channel, request,
-      [shared](const v1::WatchLoadResponse& report) { shared->callbacks.on_report(report); },
+      [shared, health = health_](const v1::WatchLoadResponse& report) {
+        if (!std::exchange(shared->has_report, true) &&
+            report.health() == v1::WORKER_HEALTH_UNSPECIFIED) {
+          ++shared->num_open_calls;
+          health->Start(health);
+        }
+        shared->callbacks.on_report(report);
+      },
       [shared, health = health_](const grpc::Status& status) {
         health->Cancel();
         shared->callbacks.on_end(status);
@@ -36,10 +44,7 @@ WorkerConnection::WorkerConnection(const std::shared_ptr<WorkerChannel>& channel
       });
 }
 
-void WorkerConnection::Start() {
-  load_->Start(load_);
-  health_->Start(health_);
-}
+void WorkerConnection::Start() { load_->Start(load_); }
 
 void WorkerConnection::Cancel() {
   load_->Cancel();

@@ -11,15 +11,15 @@
 
 namespace continuo::gateway {
 
-// One connection to a worker: its WatchLoad and, beside it, its health watch. It ends with its
-// WatchLoad. Thread-safe.
+// One connection to a worker: its WatchLoad and, for a worker whose reports do not tell its health,
+// a health watch beside it. It ends with its WatchLoad. Thread-safe.
 class WorkerConnection {
  public:
   // Called from gRPC's threads. Reports come one at a time and before `on_end`, and so does the
   // health; the two may come at the same time.
   struct Callbacks {
     std::function<void(const v1::WatchLoadResponse&)> on_report;
-    // False also once the health watch has ended.
+    // Only of a worker whose reports do not tell it. False also once the health watch has ended.
     std::function<void(bool not_serving)> on_health;
     // Called once, when the WatchLoad has ended; the health watch is being cancelled.
     std::function<void(const grpc::Status&)> on_end;
@@ -30,13 +30,13 @@ class WorkerConnection {
   WorkerConnection(const std::shared_ptr<WorkerChannel>& channel,
                    const v1::WatchLoadRequest& request, Callbacks callbacks);
 
-  // Opens both calls; called once.
+  // Called once.
   void Start();
-  // Ends both calls soon.
+  // Ends the calls soon.
   void Cancel();
 
  private:
-  // Outlives the connection until both calls are done.
+  // Outlives the connection until the calls are done.
   struct Shared;
 
   std::shared_ptr<HealthWatch> health_;

@@ -62,6 +62,9 @@ ReportNews WorkerRecord::OnReport(const v1::WatchLoadResponse& report, absl::Dur
   attempted_ = true;
   failures_ = 0;
   verdict_.OnReport(now);
+  if (report.health() != v1::WORKER_HEALTH_UNSPECIFIED) {
+    verdict_.OnReportedHealth(report.health() == v1::WORKER_HEALTH_NOT_SERVING, now);
+  }
 
   const std::shared_ptr<WorkerLoad> load = MakeLoad(address_, report, now);
   load->pool = pool_;

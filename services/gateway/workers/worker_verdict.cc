@@ -50,6 +50,7 @@ void WorkerVerdict::OnConnecting(absl::Duration now) {
   connection_ = Connection::kConnecting;
   has_report_ = false;
   health_ = Health::kServing;
+  health_is_reported_ = false;
   last_report_time_ = now;
 }
 
@@ -68,6 +69,11 @@ void WorkerVerdict::OnHealth(bool not_serving, absl::Duration now) {
   }
 }
 
+void WorkerVerdict::OnReportedHealth(bool not_serving, absl::Duration now) {
+  health_is_reported_ = true;
+  OnHealth(not_serving, now);
+}
+
 void WorkerVerdict::OnEnd() {
   connection_ = Connection::kClosed;
   has_report_ = false;
@@ -84,7 +90,9 @@ std::optional<Verdict> WorkerVerdict::Check(absl::Duration now, absl::Duration a
   }
   if (!claims_serving || health_ != Health::kNotServing) return std::nullopt;
   if (now - std::max(contradiction_time_, awake_time) < options_.hung_confirm) return std::nullopt;
-  if (last_report_time_ - contradiction_time_ < options_.hung_report) return std::nullopt;
+  if (!health_is_reported_ && last_report_time_ - contradiction_time_ < options_.hung_report) {
+    return std::nullopt;
+  }
   health_ = Health::kHung;
   return Verdict::kHung;
 }

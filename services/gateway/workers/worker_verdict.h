@@ -41,8 +41,9 @@ struct WorkerVerdictOptions {
   // A worker is silent when it has reported nothing for this long.
   absl::Duration max_silence = absl::Seconds(2);
   // A worker is hung when its health has contradicted its reports for hung_confirm, and a report
-  // still said SERVING hung_report after the contradiction began. A drain shows in the health a
-  // little before its report arrives; after loading, it is the other way round.
+  // still said SERVING hung_report after the contradiction began, or tells the health itself. A
+  // drain shows in the health a little before its report arrives; after loading, it is the other
+  // way round.
   absl::Duration hung_confirm = absl::Milliseconds(400);
   absl::Duration hung_report = absl::Milliseconds(200);
 };
@@ -61,6 +62,8 @@ class WorkerVerdict {
   void OnBeginServing(absl::Duration now) { contradiction_time_ = now; }
   // The health service answered; a worker without one, or whose health watch ended, counts as well.
   void OnHealth(bool not_serving, absl::Duration now);
+  // The health as a report tells it. It fits the report's state, so none has to come after it.
+  void OnReportedHealth(bool not_serving, absl::Duration now);
   // The watch ended.
   void OnEnd();
 
@@ -96,6 +99,7 @@ class WorkerVerdict {
   Connection connection_ = Connection::kClosed;
   bool has_report_ = false;
   Health health_ = Health::kServing;
+  bool health_is_reported_ = false;  // It came with a report of the open watch.
   // When the watch was opened or last reported.
   absl::Duration last_report_time_;
   // When the health last began to say NOT_SERVING or a report last began to say SERVING.

@@ -19,6 +19,7 @@
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/common/flags.h"
 #include "services/common/grpc/grpc_server.h"
+#include "services/protocol/load_delta.h"
 #include "services/protocol/proto_time.h"
 
 namespace continuo {
@@ -33,12 +34,13 @@ struct Counts {
 // Reports a worker whose load changes all the time, or never.
 class Watch : public grpc::ServerWriteReactor<v1::WatchLoadResponse> {
  public:
-  Watch(absl::Duration interval, bool busy, Counts* counts)
-      : interval_(interval), busy_(busy), counts_(counts) {
+  Watch(absl::Duration interval, bool sends_deltas, bool busy, Counts* counts)
+      : interval_(interval), sends_deltas_(sends_deltas), busy_(busy), counts_(counts) {
     const int64_t number = ++counts_->watches;
     load_.set_worker(absl::StrCat("continuo-worker-7d9fd98b6c-", number));
     load_.set_incarnation("0123456789abcdef");
     load_.set_state(v1::WORKER_STATE_SERVING);
+    load_.set_health(v1::WORKER_HEALTH_SERVING);
     load_.set_model(kModel);
     load_.set_fingerprint("0123456789abcdef0123456789abcdef");
     load_.set_tokenizer_fingerprint("0123456789abcdef0123456789abcdef");
@@ -70,15 +72,18 @@ class Watch : public grpc::ServerWriteReactor<v1::WatchLoadResponse> {
       load_.set_steps(load_.steps() + 2);
     }
     ++counts_->reports;
-    counts_->bytes += static_cast<int64_t>(load_.ByteSizeLong());
-    StartWrite(&load_);
+    outgoing_ = is_first_ || !sends_deltas_ ? load_ : protocol::MakeLoadDelta(load_);
+    is_first_ = false;
+    counts_->bytes += static_cast<int64_t>(outgoing_.ByteSizeLong());
+    StartWrite(&outgoing_);
   }
 
   const absl::Duration interval_;
-  const bool busy_;
+  const bool sends_deltas_, busy_;
   Counts* const counts_;
   uint64_t turn_ = 0;
-  v1::WatchLoadResponse load_;
+  bool is_first_ = true;
+  v1::WatchLoadResponse load_, outgoing_;
   grpc::Alarm alarm_;
   std::atomic<bool> cancelled_ = false;
 };

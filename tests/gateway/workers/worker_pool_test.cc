@@ -242,6 +242,35 @@ TEST_F(WorkerPoolTest, AnUnlistedWorkerWithoutRequestsIsForgottenThoughItReports
   EXPECT_EQ(pool_.Find(worker_.address()), nullptr);
 }
 
+TEST_F(WorkerPoolTest, DeltasStandForWholeReports) {
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  worker_.SetReport([](v1::WatchLoadResponse& report) {
+    report.Clear();
+    report.set_is_delta(true);
+    report.set_state(v1::WORKER_STATE_SERVING);
+    report.set_used_kv_blocks(9);
+  });
+  ASSERT_TRUE(WaitFor([](const WorkerLoad& load) { return load.used_kv_blocks == 9; }));
+  const auto load = view_.Get()->workers[0];
+  EXPECT_EQ(load->model, "fake");
+  EXPECT_EQ(load->fingerprint, "F");
+  EXPECT_EQ(load->total_kv_blocks, 1000);
+}
+
+TEST_F(WorkerPoolTest, AHungWorkerMayTellItselfInItsReports) {
+  worker_.SetReport(
+      [](v1::WatchLoadResponse& report) { report.set_health(v1::WORKER_HEALTH_SERVING); });
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  // Its health service is not asked.
+  worker_.SetHealth(false);
+  EXPECT_FALSE(PassUntil([](const auto& load) { return load.state != WorkerState::kServing; }));
+  worker_.SetReport(
+      [](v1::WatchLoadResponse& report) { report.set_health(v1::WORKER_HEALTH_NOT_SERVING); });
+  EXPECT_TRUE(PassUntil([](const auto& load) { return load.state == WorkerState::kHung; }));
+}
+
 TEST_F(WorkerPoolTest, SilenceIsNotMeasuredByTheClockOnTheWall) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitForState(WorkerState::kServing));

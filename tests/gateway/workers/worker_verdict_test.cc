@@ -191,6 +191,18 @@ TEST(WorkerVerdictTest, HungLastsUntilTheHealthServesAgain) {
   EXPECT_EQ(verdict.Judge({kServing}), Verdict::kReady);
 }
 
+TEST(WorkerVerdictTest, AHealthThatAReportTellsNeedsNoOtherReport) {
+  WorkerVerdict verdict;
+  verdict.OnConnecting(At(0));
+  verdict.OnReport(At(1000));
+  verdict.OnReportedHealth(/*not_serving=*/true, At(1000));
+  EXPECT_EQ(verdict.Check(At(1399), At(0), true), std::nullopt);
+  EXPECT_EQ(verdict.Check(At(1400), At(0), true), Verdict::kHung);
+  verdict.OnReport(At(1500));
+  verdict.OnReportedHealth(/*not_serving=*/false, At(1500));
+  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kReady);
+}
+
 TEST(WorkerVerdictTest, ANewWatchForgetsTheHealth) {
   WorkerVerdict verdict = Hung();
   verdict.OnEnd();

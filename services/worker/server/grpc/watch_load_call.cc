@@ -9,6 +9,7 @@
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
+#include "services/protocol/load_delta.h"
 #include "services/protocol/validate_request.h"
 #include "services/worker/server/grpc/wire.h"
 
@@ -25,10 +26,7 @@ absl::StatusOr<absl::Duration> Interval(std::string_view field, bool is_set,
   return protocol::ReadDuration(field, value, protocol::kMaxWatchInterval);
 }
 
-absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
-  v1::WatchLoadRequest request;
-  // A gateway of a later release may ask for more; it gets the fields that this worker knows.
-  RETURN_IF_ERROR(ParseMessage(bytes, &request));
+absl::StatusOr<WatchPace> ReadPace(const v1::WatchLoadRequest& request) {
   ASSIGN_OR_RETURN(const absl::Duration max, Interval("max_interval", request.has_max_interval(),
                                                       request.max_interval(), absl::Seconds(1)));
   ASSIGN_OR_RETURN(const absl::Duration min,
@@ -43,12 +41,18 @@ absl::StatusOr<WatchPace> ReadPace(const grpc::ByteBuffer& bytes) {
 WatchLoadCall* WatchLoadCall::Start(const grpc::ByteBuffer& request, LoadBoard* board) {
   std::shared_ptr<WatchLoadCall> call(new WatchLoadCall(board));
   call->self_ = call;
-  auto pace = ReadPace(request);
-  if (pace.ok()) {
-    board->Watch(call, *pace);
-  } else {
-    call->End(pace.status());
+  v1::WatchLoadRequest message;
+  // A gateway of a later release may ask for more; it gets the fields that this worker knows.
+  absl::Status status = ParseMessage(request, &message);
+  if (status.ok()) {
+    call->sends_deltas_ = message.accepts_deltas();
+    if (const auto pace = ReadPace(message); pace.ok()) {
+      board->Watch(call, *pace);
+    } else {
+      status = pace.status();
+    }
   }
+  if (!status.ok()) call->End(status);
   return call.get();
 }
 
@@ -59,8 +63,17 @@ void WatchLoadCall::Send(const v1::WatchLoadResponse& response) {
     next_ = response;
     return;
   }
+  Write(response);
+}
+
+void WatchLoadCall::Write(const v1::WatchLoadResponse& response) {
   writing_ = true;
-  outgoing_ = Serialize(response);
+  if (full_.has_value() && protocol::IsDeltaOf(response, *full_)) {
+    outgoing_ = Serialize(protocol::MakeLoadDelta(response));
+  } else {
+    if (sends_deltas_) full_ = response;
+    outgoing_ = Serialize(response);
+  }
   StartWrite(&outgoing_);
 }
 
@@ -68,9 +81,7 @@ void WatchLoadCall::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   writing_ = false;
   if (!ok || ended_ || !next_.has_value()) return;
-  writing_ = true;
-  outgoing_ = Serialize(*std::exchange(next_, std::nullopt));
-  StartWrite(&outgoing_);
+  Write(*std::exchange(next_, std::nullopt));
 }
 
 void WatchLoadCall::Close() { End(absl::UnavailableError("the worker ends")); }

@@ -13,8 +13,8 @@
 
 namespace continuo::server {
 
-// One stream of WatchLoad: sends the board's reports; a slow reader gets only the newest one. Lives
-// until gRPC is done with it and the board has let go.
+// One stream of WatchLoad: sends the board's reports, as deltas where the watcher takes them; a
+// slow reader gets only the newest one. Lives until gRPC is done with it and the board has let go.
 class WatchLoadCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public LoadWatcher {
  public:
   // Returns the reactor of a new call. `board` outlives it.
@@ -29,14 +29,18 @@ class WatchLoadCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public 
 
  private:
   explicit WatchLoadCall(LoadBoard* board) : board_(board) {}
+  void Write(const v1::WatchLoadResponse& response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(const absl::Status& status);
 
   LoadBoard* const board_;
   std::shared_ptr<WatchLoadCall> self_;  // until OnDone
+  bool sends_deltas_ = false;            // set before the board knows the call
   absl::Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::WatchLoadResponse> next_ ABSL_GUARDED_BY(mutex_);
+  // The last response that was no delta, if deltas may follow.
+  std::optional<v1::WatchLoadResponse> full_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer outgoing_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -70,10 +70,10 @@ std::vector<std::shared_ptr<RequestControl>> Lifecycle::TakeEnding(absl::Duratio
 
 void Lifecycle::Tick(absl::Duration now) {
   for (const auto& control : TakeEnding(now)) control->End(DrainingError());
-  if (state() != v1::WORKER_STATE_LOADING) UpdateHealth(hooks_.hung());
+  if (state() != v1::WORKER_STATE_LOADING && UpdateHealth(hooks_.hung())) hooks_.state_changed();
 }
 
-void Lifecycle::UpdateHealth(bool hung) {
+bool Lifecycle::UpdateHealth(bool hung) {
   absl::MutexLock health_lock(&health_mutex_);
   bool now_healthy = false;
   {
@@ -81,9 +81,10 @@ void Lifecycle::UpdateHealth(bool hung) {
     hung_ = hung;
     now_healthy = state_ == v1::WORKER_STATE_SERVING && !hung_;
   }
-  if (now_healthy == reported_healthy_) return;
+  if (now_healthy == reported_healthy_) return false;
   reported_healthy_ = now_healthy;
   hooks_.set_health(now_healthy);
+  return true;
 }
 
 v1::WorkerState Lifecycle::state() const {

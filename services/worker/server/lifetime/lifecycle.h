@@ -54,7 +54,8 @@ class Lifecycle {
   bool hung() const;
 
  private:
-  void UpdateHealth(bool hung);
+  // Returns whether the health has changed.
+  bool UpdateHealth(bool hung);
 
   // Returns the calls of a draining worker that are to be ended now.
   std::vector<std::shared_ptr<RequestControl>> TakeEnding(absl::Duration now);

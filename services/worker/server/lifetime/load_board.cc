@@ -2,7 +2,7 @@
 #include "services/worker/server/lifetime/load_board.h"
 
 #include <algorithm>
-#include <tuple>
+#include <cstdlib>
 #include <utility>
 
 namespace continuo::server {
@@ -11,7 +11,26 @@ namespace {
 // The board's thread wakes at least this often.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
+// True if the difference is at least one of `parts` parts of `whole`. Any is where there is no
+// whole.
+bool IsPart(int64_t before, int64_t now, int64_t whole, int64_t parts) {
+  return before != now && std::abs(now - before) * parts >= whole;
+}
+
 }  // namespace
+
+bool ChangeMatters(const engine::EngineLoad& before, const engine::EngineLoad& now) {
+  // As many tokens cost as much as a full worker: kTokensPerUnit of the gateway's policies.
+  constexpr int64_t kTokensOfAFullWorker = 4096;
+  const auto has_queue = [](const engine::EngineLoad& load) {
+    return load.waiting > 0 || load.pending_prompt_tokens > 0;
+  };
+  return has_queue(before) != has_queue(now) ||
+         IsPart(before.running + before.waiting, now.running + now.waiting, now.max_running, 32) ||
+         IsPart(before.pending_prompt_tokens, now.pending_prompt_tokens, kTokensOfAFullWorker,
+                32) ||
+         IsPart(before.used_blocks, now.used_blocks, now.total_blocks, 64);
+}
 
 absl::Duration WatchPace::NextDue(uint64_t changes, uint64_t state_changes) const {
   constexpr absl::Duration kAtOnce = -absl::InfiniteDuration();
@@ -48,10 +67,7 @@ void LoadBoard::Unwatch(const LoadWatcher* watcher) {
 
 void LoadBoard::Update(const engine::EngineLoad& load) {
   const std::lock_guard lock(mutex_);
-  const auto key = [](const engine::EngineLoad& l) {
-    return std::tie(l.running, l.waiting, l.pending_prompt_tokens, l.used_blocks, l.cached_blocks);
-  };
-  if (key(load) == key(load_)) return;
+  if (!ChangeMatters(load_, load)) return;
   load_ = load;
   ++changes_;
   news_ = true;

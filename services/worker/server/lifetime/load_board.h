@@ -16,6 +16,10 @@
 
 namespace continuo::server {
 
+// True if routing cares for the difference: the worker's part of a full one (cache, batch, prompts
+// ahead) has changed by about a thirtieth, or it has begun or ceased to have a queue.
+bool ChangeMatters(const engine::EngineLoad& before, const engine::EngineLoad& now);
+
 // Decides when one watcher gets a report: at once, then after changes but not twice within
 // min_interval, at least every max_interval, and at once after a change of state. A pure function
 // of its arguments. Not thread-safe.
@@ -56,7 +60,8 @@ class LoadBoard {
 
   void Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace);
   void Unwatch(const LoadWatcher* watcher);
-  // The engine's load listener. Counts a change only if a number that a router uses differs.
+  // The engine's load listener. Counts a change only if it matters; others wait for max_interval,
+  // or until they add up.
   void Update(const engine::EngineLoad& load);
   void StateChanged();
   // Ends all streams; new ones end at once. `read` is not called afterwards. May be called again,
@@ -77,7 +82,7 @@ class LoadBoard {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Entry> watchers_;
-  engine::EngineLoad load_;
+  engine::EngineLoad load_;  // when a change was last counted
   uint64_t changes_ = 0, state_changes_ = 0;
   bool news_ = false;  // something has changed since the thread looked
   bool closed_ = false;

@@ -6,11 +6,13 @@
 namespace continuo::server {
 
 v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerState state,
-                                     const Serving* serving) {
+                                     bool hung, const Serving* serving) {
   v1::WatchLoadResponse load;
   load.set_worker(identity.worker);
   load.set_incarnation(identity.incarnation);
   load.set_state(state);
+  load.set_health(state == v1::WORKER_STATE_SERVING && !hung ? v1::WORKER_HEALTH_SERVING
+                                                             : v1::WORKER_HEALTH_NOT_SERVING);
   load.set_model(identity.model_name);
   if (serving == nullptr) return load;
   load.set_fingerprint(serving->model.fingerprint);

@@ -7,9 +7,9 @@
 
 namespace continuo::server {
 
-// The worker's load as it is now, for WatchLoad. `serving` is null while the model is being loaded.
-// Thread-safe.
+// The worker's load as it is now, for WatchLoad. `hung` tells that its engine makes no progress.
+// `serving` is null while the model is being loaded. Thread-safe.
 v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerState state,
-                                     const Serving* serving);
+                                     bool hung, const Serving* serving);
 
 }  // namespace continuo::server

@@ -22,8 +22,11 @@ WorkerRuntime::WorkerRuntime(WorkerIdentity given, const Clock* clock, absl::Dur
     : identity(WithIncarnation(std::move(given), random)),
       salt_key([this] { return random.Next(); }),
       open_calls(end_patience),
-      load_board([this] { return MakeLoadReport(identity, lifecycle.state(), serving.get()); },
-                 clock),
+      load_board(
+          [this] {
+            return MakeLoadReport(identity, lifecycle.state(), lifecycle.hung(), serving.get());
+          },
+          clock),
       lifecycle(&open_calls, {.begin_drain = [this] { serving.get()->engine->BeginDrain(); },
                               .hung =
                                   [this] {

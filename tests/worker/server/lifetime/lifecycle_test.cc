@@ -65,7 +65,7 @@ TEST_F(LifecycleTest, AHungEngineIsUnhealthyUntilItGoesOn) {
   hung_ = false;
   lifecycle_.Tick(start_);
   EXPECT_FALSE(lifecycle_.hung());
-  EXPECT_THAT(events_, ElementsAre("unhealthy", "healthy"));
+  EXPECT_THAT(events_, ElementsAre("unhealthy", "state", "healthy", "state"));
 }
 
 TEST_F(LifecycleTest, ADrainIsToldAtOnce) {

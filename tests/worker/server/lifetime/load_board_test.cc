@@ -35,6 +35,37 @@ TEST(WatchPaceTest, AChangeOfStateDoesNotWait) {
   EXPECT_EQ(pace.NextDue(0, 1), kStart + absl::Milliseconds(1) + kMax);
 }
 
+TEST(ChangeMattersTest, TellsWhatRoutingCaresFor) {
+  const engine::EngineLoad before = {.running = 20,
+                                     .waiting = 2,
+                                     .pending_prompt_tokens = 1000,
+                                     .used_blocks = 500,
+                                     .total_blocks = 1000,
+                                     .max_running = 64};
+  const auto matters = [&](auto change) {
+    engine::EngineLoad now = before;
+    change(now);
+    return ChangeMatters(before, now);
+  };
+  EXPECT_FALSE(matters([](auto&) {}));
+  // A step of decoding.
+  EXPECT_FALSE(
+      matters([](auto& now) { now.used_blocks += 5, now.steps += 1, now.cached_blocks = 9; }));
+  EXPECT_TRUE(matters([](auto& now) { now.used_blocks -= 16; }));
+  EXPECT_FALSE(matters([](auto& now) { now.running += 1; }));
+  EXPECT_TRUE(matters([](auto& now) { now.running += 2; }));
+  EXPECT_FALSE(matters([](auto& now) { now.pending_prompt_tokens -= 127; }));
+  EXPECT_TRUE(matters([](auto& now) { now.pending_prompt_tokens -= 128; }));
+  // It may begin a request at once from now on.
+  EXPECT_TRUE(matters([](auto& now) { now.waiting = 0, now.pending_prompt_tokens = 0; }));
+  engine::EngineLoad idle = before;
+  idle.waiting = 0;
+  idle.pending_prompt_tokens = 0;
+  engine::EngineLoad prompt = idle;
+  prompt.pending_prompt_tokens = 1;
+  EXPECT_TRUE(ChangeMatters(idle, prompt));
+}
+
 class FakeWatcher : public LoadWatcher {
  public:
   void Send(const v1::WatchLoadResponse& response) override {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/protocol/load_delta.h"
+
+namespace continuo::protocol {
+
+bool IsDeltaOf(const v1::WatchLoadResponse& report, const v1::WatchLoadResponse& full) {
+  return report.worker() == full.worker() && report.incarnation() == full.incarnation() &&
+         report.model() == full.model() && report.fingerprint() == full.fingerprint() &&
+         report.tokenizer_fingerprint() == full.tokenizer_fingerprint() &&
+         report.total_kv_blocks() == full.total_kv_blocks() &&
+         report.block_size_tokens() == full.block_size_tokens() &&
+         report.max_running_requests() == full.max_running_requests();
+}
+
+v1::WatchLoadResponse MakeLoadDelta(const v1::WatchLoadResponse& report) {
+  v1::WatchLoadResponse delta;
+  ApplyLoadDelta(report, &delta);
+  delta.set_is_delta(true);
+  return delta;
+}
+
+void ApplyLoadDelta(const v1::WatchLoadResponse& delta, v1::WatchLoadResponse* full) {
+  full->set_state(delta.state());
+  full->set_running_requests(delta.running_requests());
+  full->set_waiting_requests(delta.waiting_requests());
+  full->set_pending_prompt_tokens(delta.pending_prompt_tokens());
+  full->set_used_kv_blocks(delta.used_kv_blocks());
+  full->set_cached_kv_blocks(delta.cached_kv_blocks());
+  full->set_steps(delta.steps());
+  full->set_prefill_tokens_per_second(delta.prefill_tokens_per_second());
+  full->set_decode_tokens_per_second(delta.decode_tokens_per_second());
+  full->set_health(delta.health());
+}
+
+}  // namespace continuo::protocol
