@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/discovery/subset.h"
 #include "services/gateway/relay/message_memory.h"
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
@@ -21,10 +22,12 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 // Load reports are published together if they come closer than this.
 constexpr absl::Duration kPublishInterval = absl::Milliseconds(20);
 
+std::string AddressOf(int gateway) { return absl::StrCat("gateway-", gateway, ":50050"); }
+
 }  // namespace
 
-SimulatedGateway::SimulatedGateway(int number, const GatewayOptions& options, EventLoop* loop,
-                                   const Network* network,
+SimulatedGateway::SimulatedGateway(int number, int num_gateways, const GatewayOptions& options,
+                                   EventLoop* loop, const Network* network,
                                    const std::vector<std::unique_ptr<SimulatedWorker>>* workers,
                                    uint64_t seed)
     : number_(number),
@@ -44,7 +47,17 @@ SimulatedGateway::SimulatedGateway(int number, const GatewayOptions& options, Ev
     records_.emplace_back(worker->address(), options.verdict, clock_.Elapsed());
   }
   connected_.resize(workers_.size());
-  for (const auto& worker : workers_) Connect(worker->number());
+  std::vector<std::string> addresses, gateways;
+  for (const auto& worker : workers_) addresses.push_back(worker->address());
+  for (int i = 0; i < num_gateways; ++i) gateways.push_back(AddressOf(i));
+  is_watched_.resize(workers_.size());
+  for (const std::string& address :
+       gateway::SubsetOf(addresses, gateways, AddressOf(number), options.subset_size)) {
+    is_watched_[by_address_.at(address)] = true;
+  }
+  for (const auto& worker : workers_) {
+    if (Watches(worker->number())) Connect(worker->number());
+  }
   loop_.After(kCheckInterval, [alive = alive_] {
     if (*alive != nullptr) (*alive)->CheckWorkers();
   });
@@ -227,8 +240,12 @@ void SimulatedGateway::Publish() {
     for (const auto& [name, model] : record.models()) snapshot.workers.push_back(model.load);
   }
   if (!snapshot.workers.empty()) snapshot.known_models = {snapshot.workers.front()->model};
-  snapshot.discovery_complete = std::ranges::all_of(
-      records_, [&](const auto& r) { return r.IsDiscovered(clock_.Elapsed(), absl::Seconds(30)); });
+  snapshot.discovery_complete = true;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    if (is_watched_[i] && !records_[i].IsDiscovered(clock_.Elapsed(), absl::Seconds(30))) {
+      snapshot.discovery_complete = false;
+    }
+  }
   view_.Set(std::move(snapshot));
   if (std::exchange(changed_, false)) router_.ViewChanged();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,6 +39,7 @@ struct GatewayOptions {
   gateway::AdmissionLimits admission;
   gateway::RelayOptions relay;
   gateway::WorkerVerdictOptions verdict;
+  size_t subset_size = 200;  // 0: each gateway watches all workers
 };
 
 // The counts of one gateway so far.
@@ -52,8 +54,9 @@ struct GatewayTotals {
 // WorkerPool do around them. Not thread-safe.
 class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayObserver {
  public:
-  // Everything passed outlives the gateway. It watches `workers`, by number.
-  SimulatedGateway(int number, const GatewayOptions& options, EventLoop* loop,
+  // Everything passed outlives the gateway. It is one of `num_gateways`, and watches its subset of
+  // `workers`.
+  SimulatedGateway(int number, int num_gateways, const GatewayOptions& options, EventLoop* loop,
                    const Network* network,
                    const std::vector<std::unique_ptr<SimulatedWorker>>* workers, uint64_t seed);
   ~SimulatedGateway() override;
@@ -89,6 +92,7 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   void OnStall(const gateway::RelayLabels& labels, absl::Duration stall) override;
 
   int number() const { return number_; }
+  bool Watches(int worker) const { return is_watched_[static_cast<size_t>(worker)]; }
   MachineClock& clock() { return clock_; }
   // Checks that admission, router and open streams agree with the requests that are open here and
   // those of them that have no token yet. Internal says what does not.
@@ -119,6 +123,7 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   // without one.
   std::vector<gateway::WorkerRecord> records_;
   std::vector<uint64_t> connected_;
+  std::vector<bool> is_watched_;
   struct OpenStream {
     std::weak_ptr<WorkerStream> stream;
     int worker;

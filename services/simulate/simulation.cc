@@ -30,7 +30,8 @@ Simulation::Simulation(const SimulationOptions& options, Load* load)
   options_.hooks.checks = options_.checks;
   const auto for_gateways = [this](int worker, auto tell) {
     for (const auto& gateway : gateways_) {
-      if (gateway != nullptr && !network_.IsCut(gateway->number(), worker)) tell(*gateway);
+      if (gateway == nullptr || !gateway->Watches(worker)) continue;
+      if (!network_.IsCut(gateway->number(), worker)) tell(*gateway);
     }
   };
   for (int i = 0; i < options_.workers; ++i) {
@@ -177,7 +178,7 @@ void Simulation::OnEnd(SimulatedClient* client) {
 
 void Simulation::StartGateway(int gateway) {
   gateways_[static_cast<size_t>(gateway)] = std::make_unique<SimulatedGateway>(
-      gateway, options_.gateway, &loop_, &network_, &workers_, random_());
+      gateway, options_.gateways, options_.gateway, &loop_, &network_, &workers_, random_());
 }
 
 void Simulation::CrashGateway(int gateway) {
@@ -227,7 +228,9 @@ void Simulation::Begin(const Fault& fault) {
         // TCP gives up after a while.
         const bool reset = fault.lasts > absl::Seconds(4);
         const auto& gateway = gateways_[static_cast<size_t>(fault.gateway)];
-        if (gateway != nullptr) gateway->OnHealed(fault.worker, reset);
+        if (gateway != nullptr && gateway->Watches(fault.worker)) {
+          gateway->OnHealed(fault.worker, reset);
+        }
       });
     }
     case Kind::kWorkerClock:

@@ -35,6 +35,7 @@ struct SeededFleet {
         gateway::kPolicies[draw(static_cast<int>(std::size(gateway::kPolicies)))].policy;
     options.gateway.admission.max_open_requests = 8 + draw(50);
     options.gateway.admission.max_queued_tokens = 200 + draw(4000);
+    options.gateway.subset_size = static_cast<size_t>(draw(4));
     if (draw(3) == 0) options.max_tokens = 60;
     if (draw(3) == 0) options.timeout = absl::Milliseconds(200 + draw(10'000));
     options.clients_reconnect = true;

@@ -113,6 +113,17 @@ TEST(SimulationTest, LoadGoesToAllWorkersThroughAllGateways) {
   EXPECT_LT(r.busiest, 1.3 * r.busy);
 }
 
+TEST(SimulationTest, GatewaysShareAFleetBySubsets) {
+  SimulationOptions options = SmallFleet(24, 6);
+  options.gateway.subset_size = 8;
+  RandomLoad load(5, 4000, 450);
+  const Results r = RunToEnd(options, &load);
+  EXPECT_EQ(r.ok, 4000u);
+  // All workers take part, though no gateway sees all.
+  EXPECT_GT(r.busy, 0.2);
+  EXPECT_LT(r.busiest, 2 * r.busy);
+}
+
 TEST(SimulationTest, TheLimitsOfGatewaysReject) {
   SimulationOptions options = SmallFleet(1, 2);
   options.gateway.admission.max_open_requests = 10;

@@ -113,7 +113,8 @@ ALLOWED = {
                                 "services/simulate/event services/worker/engine services/worker/engine/estimate "
                                 "services/worker/engine/requests services/worker/engine/schedule "
                                 "services/worker/engine/types services/worker/model services/worker/server/lifetime",
-    "services/simulate": "services/base services/protocol proto services/gateway/admission services/gateway/relay "
+    "services/simulate": "services/base services/protocol proto services/gateway/admission "
+                         "services/gateway/discovery services/gateway/relay "
                          "services/gateway/requests services/gateway/routing services/gateway/workers "
                          "services/simulate/event services/simulate/worker",
     "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",

@@ -103,6 +103,7 @@ absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
   options.gateway.policy = gateway::FindPolicy(flags.routing_policy);
   options.gateway.admission.max_open_requests = flags.max_open_requests;
   options.gateway.admission.max_queued_tokens = flags.max_queued_tokens;
+  options.gateway.subset_size = flags.subset_size;
   options.network_delay = flags.network_delay;
   options.concurrency = is_open ? 0 : static_cast<int>(flags.concurrency);
   options.max_tokens = static_cast<int>(flags.max_tokens);

@@ -39,6 +39,8 @@ void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
       "of this time for its streams, and is back after the other half. 0 is no update.");
   flags.Duration("network_delay", &v->network_delay, absl::ZeroDuration(), absl::Seconds(10),
                  "Time of a message between client and gateway, and between gateway and worker.");
+  flags.Integer("subset_size", &v->subset_size, 0u, 1u << 20,
+                "Workers of a large pool that each gateway watches, as its flag of this name.");
   flags.Integer("max_open_requests", &v->max_open_requests, int64_t{1}, int64_t{1} << 40,
                 "Limit of each gateway, as its flag of this name.");
   flags.Integer("max_queued_tokens", &v->max_queued_tokens, int64_t{1}, int64_t{1} << 50,

@@ -23,6 +23,7 @@ struct SimulateFlags : WorkloadFlags {
   absl::Duration rolling_update;  // 0: none
   absl::Duration timeout = absl::InfiniteDuration();
   absl::Duration network_delay = absl::Microseconds(200);
+  uint32_t subset_size = 200;
   int64_t max_open_requests = 20000;
   int64_t max_queued_tokens = 1 << 22;
   std::string slo;            // The argument of ParseSlo; empty: none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/simulate/worker/fairness_check.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -8,22 +9,29 @@
 namespace continuo::simulate {
 
 absl::Status FairnessCheck::OnStep(const std::map<std::string, int64_t>& tokens,
+                                   const std::set<std::string>& live,
                                    const std::set<std::string>& waiting) {
   const auto of = [&](const std::string& tenant) {
     const auto at = tokens.find(tenant);
     return at == tokens.end() ? 0 : at->second;
   };
-  std::erase_if(ahead_, [&](const auto& entry) {
-    return !waiting.contains(entry.first.first) || !waiting.contains(entry.first.second);
+  std::erase_if(pairs_, [&](const auto& entry) {
+    return !live.contains(entry.first.first) || !live.contains(entry.first.second);
   });
-  for (auto a = waiting.begin(); a != waiting.end(); ++a) {
-    for (auto b = std::next(a); b != waiting.end(); ++b) {
-      int64_t& ahead = ahead_[{*a, *b}];
-      ahead += of(*a) - of(*b);
-      if (ahead <= slack_ && ahead >= -slack_) continue;
-      return absl::InternalError(absl::StrCat("tenants \"", *a, "\" and \"", *b,
-                                              "\" both wait, and the first is ", ahead,
-                                              " tokens ahead of the second, more than ", slack_));
+  for (auto a = live.begin(); a != live.end(); ++a) {
+    for (auto b = std::next(a); b != live.end(); ++b) {
+      Pair& pair = pairs_[{*a, *b}];
+      const bool waits = waiting.contains(*a) && waiting.contains(*b);
+      if (waits && !pair.waits) {
+        pair.most = slack_ + std::max<int64_t>(0, pair.ahead);
+        pair.least = -slack_ + std::min<int64_t>(0, pair.ahead);
+      }
+      pair.waits = waits;
+      pair.ahead += of(*a) - of(*b);
+      if (!waits || (pair.ahead <= pair.most && pair.ahead >= pair.least)) continue;
+      return absl::InternalError(absl::StrCat(
+          "tenants \"", *a, "\" and \"", *b, "\" both wait, and the first is ", pair.ahead,
+          " tokens ahead of the second, which is not from ", pair.least, " to ", pair.most));
     }
   }
   return absl::OkStatus();

@@ -11,22 +11,29 @@
 
 namespace continuo::simulate {
 
-// Checks that tenants who all have requests waiting at a worker get the same number of tokens
-// there, give or take `slack`. Not thread-safe.
+// Checks that of two tenants who both have requests waiting at a worker none falls behind by more
+// than `slack` tokens. Tokens count since both have requests there, waiting or not: a tenant that
+// got less meanwhile may catch up first. Not thread-safe.
 class FairnessCheck {
  public:
   explicit FairnessCheck(int64_t slack) : slack_(slack) {}
 
-  // A step of the worker has ended. `tokens` are those that it computed, by tenant; `waiting` are
-  // the tenants that had requests waiting when it began. Returns Internal if one of them lags
-  // behind another one.
+  // A step of the worker has ended. `tokens` are those that it computed, by tenant; when it began,
+  // `live` had requests at the worker, and of these `waiting` had some in the queue. Returns
+  // Internal if one that waits is too far behind another one.
   absl::Status OnStep(const std::map<std::string, int64_t>& tokens,
-                      const std::set<std::string>& waiting);
+                      const std::set<std::string>& live, const std::set<std::string>& waiting);
 
  private:
+  // Of two tenants, in the order of their names.
+  struct Pair {
+    int64_t ahead = 0;  // tokens that the first got beyond the second
+    bool waits = false;
+    int64_t most = 0, least = 0;  // of `ahead`, while both wait
+  };
+
   const int64_t slack_;
-  // How far the first of two is ahead of the second since both wait without a pause.
-  std::map<std::pair<std::string, std::string>, int64_t> ahead_;
+  std::map<std::pair<std::string, std::string>, Pair> pairs_;
 };
 
 }  // namespace continuo::simulate

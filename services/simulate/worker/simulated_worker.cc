@@ -240,10 +240,12 @@ void SimulatedWorker::CheckFairness() {
   for (const engine::StepRecord::SequenceRow& row : record.sequences) {
     tokens[row.label] += row.new_tokens;
   }
-  const absl::Status fair = p.fairness.OnStep(tokens, p.waiting);
+  const absl::Status fair = p.fairness.OnStep(tokens, p.live, p.waiting);
   if (p.fault.ok()) p.fault = fair;
+  p.live.clear();
   p.waiting.clear();
   for (const auto& [id, call] : p.calls) {
+    p.live.insert(call.tenant);
     if (!call.accepted_sent) p.waiting.insert(call.tenant);
   }
 }

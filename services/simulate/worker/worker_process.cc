@@ -42,10 +42,11 @@ class ProfileExecutor : public model::Executor, public Clock {
   absl::Duration elapsed_;
 };
 
-// Tenants take turns by tokens computed. Ahead may be a burst, a slack and a step (TenantShares),
-// and whole requests that were admitted before the others came: as many as the cache holds.
+// Tenants take turns by tokens computed, up to a burst and a slack of a step each (TenantShares).
+// Migrations, which come first, and requests that run when others come add to that: about as many
+// tokens as the cache holds, twice. A tenant that starves falls behind without end.
 int64_t FairnessSlack(const engine::EngineOptions& options) {
-  return 4 * int64_t{options.max_batch_tokens} +
+  return 8 * int64_t{options.max_batch_tokens} +
          2 * int64_t{options.num_blocks} * options.block_size;
 }
 

@@ -116,9 +116,10 @@ struct WorkerProcess {
   absl::Duration predicted;                  // of the step in flight
   bool is_healthy = true;
   FairnessCheck fairness;
-  std::set<std::string> waiting;  // tenants with requests in the queue when the step began
-  absl::Status fault;             // the first broken invariant that only shows in passing
-  bool is_dirty = true;           // something has happened since the last CheckInvariants
+  // Tenants with requests, and with requests in the queue, when the step began.
+  std::set<std::string> live, waiting;
+  absl::Status fault;    // the first broken invariant that only shows in passing
+  bool is_dirty = true;  // something has happened since the last CheckInvariants
 
   engine::RequestId next_id = 1;
   absl::flat_hash_map<engine::RequestId, Call> calls;
