@@ -158,9 +158,8 @@ bool Router::IsCold(std::string_view model) const {
   if (!name.ok() || !options_.declared_models.contains(*name)) return false;
   const absl::Duration now = clock_->Elapsed();
   return std::ranges::none_of(snapshot->table->GroupsOf(*name), [&](const RouteGroup& group) {
-    return std::ranges::any_of(snapshot->group_loads[group.number].serving, [&](uint32_t i) {
-      return IsServing(*snapshot->workers[i], now);
-    });
+    return std::ranges::any_of(snapshot->group_loads[group.number].serving,
+                               [&](uint32_t i) { return IsServing(*snapshot->workers[i], now); });
   });
 }
 
