@@ -96,7 +96,7 @@ class FakeLoad
       grpc::CallbackServerContext*, const v1::WatchLoadRequest* request) override {
     // A busy worker has news whenever it may report, an idle one never.
     return new Watch(protocol::FromProto(busy_ ? request->min_interval() : request->max_interval()),
-                     busy_, counts_);
+                     request->accepts_deltas(), busy_, counts_);
   }
 
  private:
