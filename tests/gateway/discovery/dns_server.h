@@ -28,17 +28,11 @@ namespace continuo::gateway {
 class DnsServer {
  public:
   explicit DnsServer(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {
-    socket_ = socket(AF_INET, SOCK_DGRAM, 0);
     stop_ = eventfd(0, 0);
-    sockaddr_in at = {};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CONTINUO_CHECK(bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0);
-    socklen_t size = sizeof(at);
-    getsockname(socket_, reinterpret_cast<sockaddr*>(&at), &size);
-    port_ = ntohs(at.sin_port);
-    tcp_ = socket(AF_INET, SOCK_STREAM, 0);
-    CONTINUO_CHECK(bind(tcp_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0);
+    while (!Bind()) {
+      close(socket_);
+      close(tcp_);
+    }
     CONTINUO_CHECK(listen(tcp_, 16) == 0);
     thread_ = std::thread([this] { Run(); });
   }
@@ -95,6 +89,20 @@ class DnsServer {
   }
 
  private:
+  // Binds both sockets to one port that the system chooses for TCP; false where another socket has
+  // it for UDP.
+  bool Bind() {
+    socket_ = socket(AF_INET, SOCK_DGRAM, 0);
+    tcp_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in at = {};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CONTINUO_CHECK(bind(tcp_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0);
+    socklen_t size = sizeof(at);
+    getsockname(tcp_, reinterpret_cast<sockaddr*>(&at), &size);
+    port_ = ntohs(at.sin_port);
+    return bind(socket_, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0;
+  }
   void Run() {
     while (true) {
       pollfd fds[3] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}, {tcp_, POLLIN, 0}};
