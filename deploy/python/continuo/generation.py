@@ -42,9 +42,12 @@ class Answer:
         self.token_ids.extend(delta.token_ids)
         self.finish_reason = delta.finish_reason or self.finish_reason
         for piece in delta.tool_calls:
-            if piece.index == len(self.tool_calls):
-                self.tool_calls.append(ToolCall(piece.id, piece.name))
-            self.tool_calls[piece.index].arguments += piece.arguments
+            # A request that goes on behind the beginning of a call brings only its rest.
+            while piece.index >= len(self.tool_calls):
+                self.tool_calls.append(ToolCall("", ""))
+            call = self.tool_calls[piece.index]
+            call.id, call.name = piece.id or call.id, piece.name or call.name
+            call.arguments += piece.arguments
 
 
 class Generation:

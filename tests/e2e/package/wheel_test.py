@@ -22,6 +22,24 @@ TOOL = {"name": "find_person", "description": "Finds a person.", "parameters": {
     "required": ["name"], "additionalProperties": False}}
 LONG = {"temperature": 1, "seed": 7, "max_tokens": 400, "ignore_eos": True}
 
+# The beginning of the second call was received by another program; nothing is sent of it again.
+GOES_ON_INSIDE_A_CALL = """
+import continuo
+from continuo import messages as pb
+rest = pb.Delta(tool_calls=[pb.ToolCall(index=1, arguments='"b"}')], finish_reason=3)
+responses = [pb.GenerateResponse(sequence=5, deltas=[rest], summary=pb.Summary())]
+class Responses:
+    def __iter__(self):
+        return iter(responses)
+    def cancel(self):
+        pass
+request = pb.GenerateRequest()
+request.continuation.received.sequence = 4
+answer = continuo.Generation(lambda request, **_: Responses(), request).result()
+assert [call.arguments for call in answer.tool_calls] == ["", '"b"}'], answer
+assert answer.finish_reason == pb.FINISH_REASON_TOOL_CALLS, answer
+"""
+
 
 class Call:
     """A call of the installed client in a process of its own; its lines as they come."""
@@ -123,6 +141,9 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(end["error"], "NOT_FOUND")
         nowhere = f"127.0.0.1:{fleet.free_port()}"
         self.assertEqual(Call(self.site, nowhere, "models").end()["error"], "UNAVAILABLE")
+
+    def test_a_request_that_goes_on_inside_a_call_gets_its_rest(self):
+        subprocess.run([sys.executable, "-c", GOES_ON_INSIDE_A_CALL], env=self.programs, check=True)
 
     def test_cancel(self):
         end = self.call("generate", "Mira", cancel_after=2, **LONG).end()
