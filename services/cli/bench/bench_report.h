@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "services/cli/bench/latency_table.h"
 
 namespace continuo::cli {
 
@@ -25,14 +26,6 @@ struct RequestRecord {
   uint64_t output_tokens = 0;
   uint32_t migrations = 0;
 };
-
-// A summary of values; percentiles are by nearest rank.
-struct Distribution {
-  uint64_t count = 0;
-  double mean = 0, p50 = 0, p90 = 0, p95 = 0, p99 = 0, max = 0;
-};
-// The percentile p is the smallest value that at least p % of the values do not exceed.
-Distribution Summarize(std::vector<float> values);
 
 // The part of a closed loop without its beginning and its end: from when as many answers have begun
 // as run at a time, until the last answer begins. All 0 where no more requests than those ran.

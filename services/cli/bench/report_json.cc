@@ -4,14 +4,6 @@
 #include <nlohmann/json.hpp>
 
 namespace continuo::cli {
-namespace {
-
-nlohmann::ordered_json Json(const Distribution& d) {
-  return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
-          {"p95", d.p95},     {"p99", d.p99},   {"max", d.max}};
-}
-
-}  // namespace
 
 nlohmann::ordered_json ReportJson(const BenchReport& r) {
   nlohmann::ordered_json errors = nlohmann::ordered_json::object();
@@ -40,10 +32,10 @@ nlohmann::ordered_json ReportJson(const BenchReport& r) {
             {"output_tokens", r.steady.output_tokens},
             {"output_tokens_per_second", PerSecond(r.steady.output_tokens, r.steady.seconds)}}},
           {"latency_seconds",
-           {{"time_to_first_token", Json(r.time_to_first_token)},
-            {"inter_token", Json(r.inter_token)},
-            {"request", Json(r.duration)},
-            {"rejection", Json(r.rejection)}}}};
+           {{"time_to_first_token", DistributionJson(r.time_to_first_token)},
+            {"inter_token", DistributionJson(r.inter_token)},
+            {"request", DistributionJson(r.duration)},
+            {"rejection", DistributionJson(r.rejection)}}}};
 }
 
 nlohmann::ordered_json ConfigJson(const BenchFlags& f, const std::string& model, bool open) {

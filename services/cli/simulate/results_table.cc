@@ -11,35 +11,20 @@ namespace {
 
 using simulate::LatencyHistogram;
 
-std::string TitledLine(const char* title, const std::string& value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%-22s", title);
-  return text + value + "\n";
-}
-
-std::string LatencyRow(const char* title, const LatencyHistogram& h) {
-  char text[160];
-  std::snprintf(text, sizeof(text), "%-22s%10s%10s%10s%10s%10s%10s\n", title,
-                FormatSeconds(h.mean()).c_str(), FormatSeconds(h.Percentile(0.5)).c_str(),
-                FormatSeconds(h.Percentile(0.9)).c_str(), FormatSeconds(h.Percentile(0.95)).c_str(),
-                FormatSeconds(h.Percentile(0.99)).c_str(), FormatSeconds(h.max()).c_str());
-  return text;
+Distribution DistributionOf(const LatencyHistogram& h) {
+  return {.count = h.count(),
+          .mean = h.mean(),
+          .p50 = h.Percentile(0.5),
+          .p90 = h.Percentile(0.9),
+          .p95 = h.Percentile(0.95),
+          .p99 = h.Percentile(0.99),
+          .max = h.max()};
 }
 
 std::string Percent(double share) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f %%", 100 * share);
   return text;
-}
-
-nlohmann::ordered_json LatencyJson(const LatencyHistogram& h) {
-  return {{"count", h.count()},
-          {"mean", h.mean()},
-          {"p50", h.Percentile(0.5)},
-          {"p90", h.Percentile(0.9)},
-          {"p95", h.Percentile(0.95)},
-          {"p99", h.Percentile(0.99)},
-          {"max", h.max()}};
 }
 
 }  // namespace
@@ -67,11 +52,10 @@ std::string FormatResults(const simulate::Results& r) {
   text += TitledLine("workers", Percent(r.busy) + " busy, the busiest " + Percent(r.busiest) +
                                     ", KV cache " + Percent(r.kv_used) + " used, " + batch +
                                     " sequences, " + count(r.preemptions) + " preemptions");
-  char titles[160];
-  std::snprintf(titles, sizeof(titles), "%-22s%10s%10s%10s%10s%10s%10s\n", "", "mean", "p50", "p90",
-                "p95", "p99", "max");
-  text += titles + LatencyRow("time to first token", r.time_to_first_token) +
-          LatencyRow("between tokens", r.inter_token) + LatencyRow("whole request", r.whole);
+  text += LatencyTitles() +
+          LatencyRow("time to first token", DistributionOf(r.time_to_first_token)) +
+          LatencyRow("between tokens", DistributionOf(r.inter_token)) +
+          LatencyRow("whole request", DistributionOf(r.whole));
   for (const auto& [error, times] : r.errors) {
     text += TitledLine("error", count(times) + "× " + error);
   }
@@ -108,9 +92,9 @@ nlohmann::ordered_json ResultsJson(const simulate::Results& r) {
             {"kv_used", r.kv_used},
             {"running_sequences", r.running}}},
           {"latency_seconds",
-           {{"time_to_first_token", LatencyJson(r.time_to_first_token)},
-            {"inter_token", LatencyJson(r.inter_token)},
-            {"request", LatencyJson(r.whole)}}}};
+           {{"time_to_first_token", DistributionJson(DistributionOf(r.time_to_first_token))},
+            {"inter_token", DistributionJson(DistributionOf(r.inter_token))},
+            {"request", DistributionJson(DistributionOf(r.whole))}}}};
 }
 
 }  // namespace continuo::cli
