@@ -43,7 +43,7 @@ class SimulatedClient : public gateway::RelayClient {
   // The process of the gateway has ended.
   void OnGatewayLost();
 
-  // Of RelayClient.
+  // These implement RelayClient.
   void Write(const v1::GenerateResponse& response) override;
   void Finish(const absl::Status& status, const gateway::RelayReport& report) override;
 

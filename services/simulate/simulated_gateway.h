@@ -78,13 +78,13 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   // The network to the worker works again. The streams go on, or are `reset` if that took too long.
   void OnHealed(int number, bool reset);
 
-  // Of WorkerTransport.
+  // These implement WorkerTransport.
   std::shared_ptr<gateway::WorkerCall> Start(std::shared_ptr<gateway::StreamRelay> relay,
                                              int attempt, const gateway::Lease& lease,
                                              const v1::GenerateRequest& request,
                                              const gateway::CallContext& context,
                                              bool is_migration) override;
-  // Of RelayObserver.
+  // These implement RelayObserver.
   void OnBegun(const gateway::RelayLabels&, absl::Duration) override {}
   void OnFirstToken(const gateway::RelayLabels&, absl::Duration) override {}
   void OnTokens(const gateway::RelayLabels&, absl::Duration, int) override {}

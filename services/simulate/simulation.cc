@@ -60,7 +60,7 @@ Simulation::Simulation(const SimulationOptions& options, Load* load)
   }
 }
 
-// What is still open holds relays, which hold leases of the gateways: it goes first.
+// Open requests hold relays, which hold leases of the gateways: they go first.
 Simulation::~Simulation() {
   std::vector<SimulatedClient*> open;
   for (const auto& [index, client] : clients_) open.push_back(client.get());

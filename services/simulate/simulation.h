@@ -28,7 +28,7 @@ struct SimulationOptions {
   int workers = 1, gateways = 1;
   WorkerProfile profile;
   GatewayOptions gateway;
-  // Of a message from a client to a gateway, and from there to a worker.
+  // A message from a client to a gateway takes so long, and one from there to a worker.
   absl::Duration network_delay = absl::Microseconds(200);
   // Requests that are open at a time, in a closed loop; 0 sends them at their arrivals.
   int concurrency = 0;
@@ -87,7 +87,7 @@ class Simulation {
   Results results_;
   absl::Duration begin_, last_end_;
   absl::Duration last_cause_;  // the last arrival or fault
-  // How many cuts and losses of reports there are; by gateway and worker, and by worker.
+  // They count cuts, by gateway and worker, and losses of reports, by worker.
   std::map<std::pair<int, int>, int> num_cuts_;
   std::vector<int> num_mutes_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What requests may end with while things go wrong: no error of the fleet's own making.
+// True of an error that a request may end with while things go wrong, not one of the fleet's making.
 bool IsExcusable(const std::string& error) {
   for (const char* excuse : {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED",
                              "CANCELLED: the client", "INTERNAL: the request ended N workers"}) {
@@ -150,7 +150,7 @@ TEST(PlantedFaultTest, ALostTokenIsFound) {
       response.mutable_deltas(0)->clear_token_ids();
     };
     const absl::Status status = RunFleet(fleet).status();
-    // Where the next token is out of place, or before it, where the gateway took it for progress.
+    // The next token is out of place, or the gateway took the token for progress before that.
     ASSERT_TRUE(absl::IsDataLoss(status) || absl::IsInternal(status)) << status;
   }
 }

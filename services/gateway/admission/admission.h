@@ -184,7 +184,7 @@ class Admission {
   const Clock* const clock_;
   mutable absl::Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  // Those with open requests.
+  // Has the models with open requests.
   std::map<std::string, ModelCounts> by_model_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mutex_);
   // By model and priority.

@@ -18,7 +18,7 @@
 
 namespace continuo::gateway {
 
-// Which workers of large pools this gateway watches (subset.h).
+// They tell which workers of large pools this gateway watches (subset.h).
 struct SubsetOptions {
   // The addresses of all gateways, this one among them, as --workers names one pool. Empty: every
   // gateway watches all workers.

@@ -103,7 +103,7 @@ class GatewayMetrics : public RelayObserver {
   std::shared_ptr<prometheus::Collectable> gauges_;
 
   absl::Mutex mutex_;
-  // Those with series of their own.
+  // Has the tenants with series of their own.
   std::map<std::string, TenantSeries> tenants_ ABSL_GUARDED_BY(mutex_);
   TenantSeries others_ ABSL_GUARDED_BY(mutex_);
   absl::Duration next_prune_ ABSL_GUARDED_BY(mutex_);  // when quiet tenants may be dropped again

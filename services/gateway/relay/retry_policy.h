@@ -21,7 +21,7 @@ namespace continuo::gateway {
 struct RetryOptions {
   // How long a stream may be without a call to any worker, in total since its last progress.
   absl::Duration no_worker_wait = absl::Seconds(30);
-  // How long a stream that has had no call yet may wait while its model is cold (Router::IsCold),
+  // A stream that has had no call yet may wait so long while its model is cold (Router::IsCold),
   // if that is longer. The wait does not count as time without a call.
   absl::Duration cold_start_wait = absl::Minutes(15);
   // The back-off before the n-th migration without progress is uniform in [1/2, 1] of

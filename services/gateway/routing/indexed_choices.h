@@ -56,7 +56,7 @@ class IndexedChoices : public Choices {
   // The groups to choose from, without the exceptions; empty where only exceptions are left.
   absl::InlinedVector<const RouteGroup*, 4> groups_;
   size_t num_serving_ = 0;  // In the groups.
-  // Of Any, for At.
+  // Keeps the candidates that Any has found, for At.
   mutable absl::InlinedVector<std::pair<uint32_t, Candidate>, 2> found_;
 };
 

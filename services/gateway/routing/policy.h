@@ -73,7 +73,7 @@ double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
 inline constexpr double kSlowCost = 2;
 
-// What each token of the prompt adds to the Cost at the worker.
+// Returns what each token of the prompt adds to the Cost at the worker.
 double CostPerToken(const WorkerLoad& load);
 
 // True if the worker would begin the request at once: as far as is known nobody waits there and no
@@ -97,7 +97,7 @@ class Choices {
   virtual std::optional<size_t> AnyFree(double most, absl::BitGenRef random) const = 0;
   // The mean of their Cost, about.
   virtual double MeanCost() const = 0;
-  // Of those that cost at most `most`, the one of the least RingDistance to the hash.
+  // Returns the choice of the least RingDistance to the hash that costs at most `most`.
   virtual std::optional<size_t> Nearest(uint64_t hash, double most) const = 0;
 };
 

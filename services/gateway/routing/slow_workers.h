@@ -22,8 +22,8 @@ struct SlowWorkersOptions {
   absl::Duration hysteresis = absl::Seconds(3);
   // Measurements that are older than this are ignored.
   absl::Duration max_age = absl::Seconds(10);
-  // How long the steps of a group are compared with before they are collected anew: a look at each
-  // worker.
+  // The steps of a group are compared with for so long before they are collected anew, which looks
+  // at each worker.
   absl::Duration collect_interval = absl::Milliseconds(500);
 };
 

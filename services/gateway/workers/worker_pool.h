@@ -51,8 +51,8 @@ struct WorkerPoolOptions {
   // How long discovery waits for an address that was attempted and has not named its model: it may
   // be the only worker of a model.
   absl::Duration discovery_wait = absl::Seconds(30);
-  // How long a worker that is no longer listed and reports is kept without a request of this
-  // gateway: another gateway's subset may have it now.
+  // A worker that reports but is not listed is kept so long without a request of this gateway:
+  // another gateway's subset may have it.
   absl::Duration unlisted_wait = absl::Seconds(30);
   // The names of --models.
   std::vector<std::string> declared_models;

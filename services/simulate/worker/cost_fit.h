@@ -33,7 +33,7 @@ class CostFit {
 
   static constexpr int kClasses = 25;
 
-  // Of the steps whose tokens have so many binary digits: sums of x xᵀ, x y and y².
+  // Sums of x xᵀ, x y and y² over the steps whose tokens have so many binary digits.
   struct Sums {
     engine::Quadratic<kTerms> x;
     double n = 0, yy = 0;

@@ -25,7 +25,7 @@ class FairnessCheck {
                       const std::set<std::string>& live, const std::set<std::string>& waiting);
 
  private:
-  // Of two tenants, in the order of their names.
+  // The first tenant of a pair is the one whose name comes first.
   struct Pair {
     int64_t ahead = 0;  // tokens that the first got beyond the second
     bool waits = false;

@@ -19,7 +19,7 @@
 
 namespace continuo::simulate {
 
-// What the others hear of a worker, after the network's delay. Outlives it.
+// The others hear this of a worker, after the network's delay. The events outlive the worker.
 struct WorkerEvents {
   std::function<void(const v1::WatchLoadResponse&)> on_report;
   // The process has ended, and with it the connections.

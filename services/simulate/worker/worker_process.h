@@ -40,7 +40,8 @@ struct WorkerTotals {
   int64_t preemptions = 0;
 };
 
-// What tests look at and change. The functions, which may be null, break invariants on purpose.
+// Tests look at a worker and change it by these. The functions, which may be null, break invariants
+// on purpose.
 struct TestHooks {
   bool checks = false;                                  // fairness is checked
   std::function<void(engine::Request&)> request;        // before it is queued

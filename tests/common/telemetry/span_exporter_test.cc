@@ -190,7 +190,7 @@ TEST(SpanExporterTest, ATraceThatBeginsHereIsSampledByTheRatio) {
       Open({.target = {.endpoint = "127.0.0.1:1", .sample_ratio = 0}});
   const CallTrace left_out(none.get(), "", &clock);
   EXPECT_FALSE(left_out.recorded());
-  // Who is called on its behalf does not record it either, and has its id for the log.
+  // A program that is called on its behalf does not record it either, and logs its id.
   ASSERT_TRUE(left_out.has_context());
   EXPECT_TRUE(left_out.Traceparent().ends_with("-00")) << left_out.Traceparent();
   EXPECT_EQ(left_out.TraceId(), left_out.Traceparent().substr(3, 32));

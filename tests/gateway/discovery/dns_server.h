@@ -71,7 +71,7 @@ class DnsServer {
     absl::MutexLock lock(&mutex_);
     return num_questions_;
   }
-  // Those that were cut off over UDP, and those that came over TCP.
+  // Return how many answers were cut off over UDP, and how many queries came over TCP.
   int num_cut_off() const {
     absl::MutexLock lock(&mutex_);
     return num_cut_off_;
