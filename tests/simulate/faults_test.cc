@@ -18,7 +18,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// True of an error that a request may end with while things go wrong, not one of the fleet's making.
+// True of an error that a request may end with while things go wrong, not one of the fleet's
+// making.
 bool IsExcusable(const std::string& error) {
   for (const char* excuse : {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED",
                              "CANCELLED: the client", "INTERNAL: the request ended N workers"}) {

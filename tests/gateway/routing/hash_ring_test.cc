@@ -38,9 +38,8 @@ TEST(HashRingTest, EveryPositionFindsTheNextPointRoundTheRing) {
     ASSERT_TRUE(std::ranges::is_sorted(positions));
     for (int i = 0; i < 2000; ++i) {
       // Random ones, and those at and around points.
-      const uint64_t position = i % 2 == 0 ? random()
-                                           : positions[random() % positions.size()] +
-                                                 random() % 3 - 1;
+      const uint64_t position =
+          i % 2 == 0 ? random() : positions[random() % positions.size()] + random() % 3 - 1;
       const auto next = std::ranges::lower_bound(positions, position);
       const size_t expected =
           next == positions.end() ? 0 : static_cast<size_t>(next - positions.begin());

@@ -63,7 +63,9 @@ class Case {
   }
 
   IndexedChoices Indexed() { return IndexedChoices(*snapshot_, "m", key, find, random_); }
-  std::string Address() { return snapshot_->workers[random_() % snapshot_->workers.size()]->address; }
+  std::string Address() {
+    return snapshot_->workers[random_() % snapshot_->workers.size()]->address;
+  }
 
   RouteKey key = {.model = "m"};
   std::vector<Candidate> candidates;  // All that serve the model.
