@@ -13,7 +13,7 @@
 #   smoke      tests of the device, NCCL, models and Hugging Face's logits
 #   models     makes the models that are not there, in the background of the tests
 #   memcheck   compute-sanitizer on a few tests of ops, beside the others
-#   tests      tests of ops, a process each, $CONTINUO_GPU_JOBS (8) at a time
+#   tests      tests of ops, a process each, as many at a time as there are cores, or $CONTINUO_GPU_JOBS
 #   goals      what serving has to reach (goals.py): Llama-3.1-8B in fp8 under all streams that it has
 #              memory for, the gateway's loss, single streams
 #   ops        ops_bench, nothing beside it
@@ -219,7 +219,7 @@ step() { run_step "$@"; report "$1"; }
 
 # beside NAME SECONDS COMMAND...: as step, a few at a time; `together` waits for all of them.
 beside() {
-  while [ "${#beside[@]}" -ge "${CONTINUO_GPU_JOBS:-8}" ]; do one_of_them; done
+  while [ "${#beside[@]}" -ge "${CONTINUO_GPU_JOBS:-$(nproc)}" ]; do one_of_them; done
   run_step "$@" &
   process_of[$1]=$!
   beside+=("$1")

@@ -251,7 +251,8 @@ inline void CheckFp8Models(const std::string& device) {
 // The device's own arithmetic beside the CPU's with the same keys and values. The CPU does not
 // store e4m3, so that is beside the CPU's unrounded ones: three bits of fraction in keys and values
 // move scores of models of this size by some hundredths in the mean, other keys or values by about
-// 1. Rows of heads of 64 are 16-byte aligned.
+// 1. Sums in another order may round a number to the next of its int8 codes, which moves scores of
+// fp32 models by some thousandths. Rows of heads of 64 are 16-byte aligned.
 inline void CheckKvTypes(const std::string& device) {
   for (const auto& [family, head_dim] : {std::pair{"llama", 8}, std::pair{"gemma2", 8},
                                          std::pair{"qwen3", 8}, std::pair{"llama", 64}}) {
@@ -265,7 +266,7 @@ inline void CheckKvTypes(const std::string& device) {
       EXPECT_EQ(fp8.kv_format, "fp8");
       EXPECT_EQ(fp8.fingerprint.kv_format, "fp8");
       const bool narrow = std::string(dtype) == "bf16";
-      ExpectSameScores(Scores(int8), Scores(cpu_int8), narrow ? 0.1f : 1e-3f);
+      ExpectSameScores(Scores(int8), Scores(cpu_int8), narrow ? 0.1f : 1e-2f);
       ExpectScoresNear(Scores(fp8), Scores(cpu), 0.5, 0.12);
     }
   }

@@ -176,7 +176,7 @@ inline void CheckRandomSamples(kernels::Device& device, const std::vector<size_t
       const size_t left = SampledStep(std::move(cases), /*num_sharing=*/5).Check(device);
       if (::testing::Test::HasFailure()) return;
       // Flat distributions leave more than a device sorts. Not all are flat, and these are small.
-      EXPECT_LT(left, vocab <= 1024 ? 1u : 18u);
+      EXPECT_LE(left, vocab <= 1024 ? 0u : 20u);
       all_left += left;
     }
   }
