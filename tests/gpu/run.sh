@@ -25,10 +25,10 @@
 #   ranks      NCCL, models, steps and a served run on 2 and 4 devices, where there are so many
 #   xid        raises an Xid, so it is last
 # Results are in build/gpu-results, each step's output behind its command line; goals.txt says which
-# goals they meet. With $OUT, where they are fetched from, $OUT/summary.txt and $OUT/results.tar.gz are
-# whole after every step, however the call ends. A call takes $CONTINUO_GPU_SECONDS, with $OUT 540
-# unless said; steps that get no time are named. The exit code is 1 where a step failed or a test was
-# skipped, 2 where something was left out.
+# goals they meet, predicted.txt how they compare with the cost model (cost_model.py). With $OUT, where
+# they are fetched from, $OUT/summary.txt and $OUT/results.tar.gz are whole after every step, however the
+# call ends. A call takes $CONTINUO_GPU_SECONDS, with $OUT 540 unless said; steps that get no time are
+# named. The exit code is 1 where a step failed or a test was skipped, 2 where something was left out.
 #
 # In half an hour on an H200, which the goals are for, with calls of at most ten minutes, what counts most
 # is done by these; they leave 5 minutes for what is between them:
@@ -292,10 +292,11 @@ step_bench() {  # NAME SHAPE FLAGS...
 
 . tests/gpu/served.sh
 
-# Prints the results beside the goals.
+# Prints the results beside the goals and beside what the cost model predicts.
 figures() {
   "${as_found[@]}" python3 tests/gpu/goals.py "$out" >"$out/goals.txt" 2>&1 || failed+=(goals.py)
-  tell <"$out/goals.txt"
+  "${as_found[@]}" python3 tests/gpu/cost_model.py "$out" >"$out/predicted.txt" 2>&1 || failed+=(cost_model.py)
+  cat "$out/goals.txt" "$out/predicted.txt" | tell
   publish
 }
 

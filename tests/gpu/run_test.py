@@ -34,7 +34,8 @@ WORKER, GATEWAY = "127.0.0.1:1", "127.0.0.1:2"
 # Tokens a second: 100 from the worker, 99 through the gateway.
 REPORT = """rate=100; [[ $* != *--server=127.0.0.1:2* ]] || rate=99
 for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
-{"requests": {"ok": 1, "rejected": 0, "failed": 0}, "tokens": {"cached_prompt": 0, "prompt": 8},
+{"config": {"concurrency": 64, "prompt_tokens": 1000, "output_tokens": 1000},
+ "requests": {"ok": 1, "rejected": 0, "failed": 0}, "tokens": {"cached_prompt": 0, "prompt": 8},
  "throughput": {"output_tokens_per_second": $rate}, "steady": {"output_tokens_per_second": 20000},
  "latency_seconds": {"inter_token": {"mean": 0.004}}}
 END
@@ -78,7 +79,7 @@ class RunTest(unittest.TestCase):
         self.path = self.base / "path"
         for each in (self.fake, self.out, self.path, self.root / "tests/gpu", self.root / "scripts"):
             each.mkdir(parents=True)
-        for name in ("run.sh", "served.sh", "goals.py"):
+        for name in ("run.sh", "served.sh", "goals.py", "cost_model.py"):
             shutil.copy(SOURCE / "tests/gpu" / name, self.root / "tests/gpu")
         shutil.copy(SOURCE / "scripts/programs.sh", self.root / "scripts")
         (self.root / ".gitignore").write_text("build/\n")
