@@ -9,8 +9,8 @@
 
 namespace continuo::kernels {
 
-// How a device computes: one value from the flags to the kernels, embedded by the structs that need
-// it. A replica of several devices has one, too.
+// Says how a device computes: one value from the flags to the kernels, embedded by the structs that
+// need it. A replica of several devices has one, too.
 struct DeviceOptions {
   // "cpu", or in builds with CUDA "cuda:0". A replica also takes "cuda:0,1,2,3": a rank on each.
   std::string device = "cpu";

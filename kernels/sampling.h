@@ -17,7 +17,7 @@ struct SeenToken {
   int32_t answer_count = 0;
 };
 
-// How one token is sampled from its row of logits, by the device or by the host. NaN among the
+// Says how one token is sampled from its row of logits, by the device or by the host. NaN among the
 // logits counts as -infinity, +infinity as the largest finite number. The steps, in this order:
 //
 //   mask: a token that it does not allow gets -infinity. bias: added. penalties of each seen token:

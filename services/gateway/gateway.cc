@@ -18,7 +18,7 @@
 namespace continuo::gateway {
 namespace {
 
-// How long Shutdown waits for clients to read the end of their streams.
+// Shutdown waits so long for clients to read the end of their streams.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
 // The number of names in --models.
 constexpr size_t kMaxDeclaredModels = 64;

@@ -12,7 +12,7 @@
 namespace continuo::gateway {
 namespace {
 
-// How often the drain looks whether the last stream has ended.
+// The drain looks so often whether the last stream has ended.
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(50);
 
 // The address with the port that was taken.

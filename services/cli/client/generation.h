@@ -17,10 +17,10 @@
 
 namespace continuo::cli {
 
-// How a Generation retries.
+// Says how a Generation retries.
 struct GenerationOptions {
   absl::Time deadline = absl::InfiniteFuture();
-  // How long it retries without receiving a new response; 0 never reconnects.
+  // It retries so long without receiving a new response; 0 never reconnects.
   absl::Duration reconnect_for = absl::Seconds(60);
   // The wait before the first retry; it doubles with each one, up to 5 s.
   absl::Duration first_backoff = absl::Milliseconds(100);

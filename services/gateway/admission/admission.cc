@@ -20,7 +20,7 @@ int64_t TenantShare(const AdmissionRequest& request, int64_t left) {
 constexpr double kSlack = 1.25;
 // A wait shorter than this fraction (1 / n) of the time left counts as none.
 constexpr int kNegligibleWait = 10;
-// When to try again for a model without a worker, whose start takes a while.
+// Clients try again after so long for a model without a worker, whose start takes a while.
 constexpr absl::Duration kColdRetry = absl::Seconds(10);
 
 absl::Status Exhausted(const std::string& message, std::string_view reason, absl::Duration retry) {

@@ -19,7 +19,7 @@
 namespace continuo::gateway {
 
 struct RetryOptions {
-  // How long a stream may be without a call to any worker, in total since its last progress.
+  // A stream may be so long without a call to any worker, in total since its last progress.
   absl::Duration no_worker_wait = absl::Seconds(30);
   // A stream that has had no call yet may wait so long while its model is cold (Router::IsCold),
   // if that is longer. The wait does not count as time without a call.
@@ -28,12 +28,12 @@ struct RetryOptions {
   // base · 2^(n-1), at most max.
   absl::Duration backoff_base = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(1);
-  // How long to wait for a worker of the same fingerprint whose connection is down before the
+  // A stream waits so long for a worker of the same fingerprint whose connection is down before the
   // stream goes on inexactly.
   absl::Duration exact_wait = absl::Milliseconds(500);
   // Crashes of worker processes without progress after which the request is taken for the cause.
   int max_crashes = 3;
-  // How long after its loss a worker that is not heard of may still turn out to have crashed. After
+  // So long after its loss a worker that is not heard of may still turn out to have crashed. After
   // that its loss counts as a cut connection.
   absl::Duration crash_confirm_timeout = absl::Seconds(5);
   // Faults of workers without progress after which the client gets the error.

@@ -208,8 +208,8 @@ class StreamRelay : public std::enable_shared_from_this<StreamRelay> {
   int num_attempts_ = 0;
   std::optional<Attempt> attempt_;  // kCalling
   int64_t wait_ = 0;                // number of the current wait; WaitOver of another one is late
-  // When the timer of WaitForWorker goes off. It is kept over changes of the workers, which come
-  // more often.
+  // The timer of WaitForWorker goes off at this time. It is kept over changes of the workers, which
+  // come more often.
   absl::Duration wait_timer_due_ = absl::InfiniteDuration();
   absl::Status conclusion_;  // kConcluded and kFinished
 

@@ -18,7 +18,7 @@ struct SlowWorkersOptions {
   // A slow worker is well again below one of these. In between it keeps its verdict.
   double well_ratio = 2;
   absl::Duration well_step = absl::Milliseconds(300);
-  // How long a new verdict must hold before it counts.
+  // A new verdict must hold so long before it counts.
   absl::Duration hysteresis = absl::Seconds(3);
   // Measurements that are older than this are ignored.
   absl::Duration max_age = absl::Seconds(10);

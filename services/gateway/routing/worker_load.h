@@ -58,7 +58,7 @@ struct WorkerLoad {
   double pool_weight = 1;
   bool slow = false;  // see SlowWorkers
 
-  // When the last report arrived, by Clock::Elapsed.
+  // The last report arrived at this time, by Clock::Elapsed.
   absl::Duration report_time = -absl::InfiniteDuration();
 };
 

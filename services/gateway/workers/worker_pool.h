@@ -48,7 +48,7 @@ struct WorkerPoolOptions {
   absl::Duration max_reconnect = absl::Seconds(1);
   // Reports that change nothing but counts reach the view together, at most this often.
   absl::Duration publish_interval = absl::Milliseconds(20);
-  // How long discovery waits for an address that was attempted and has not named its model: it may
+  // Discovery waits so long for an address that was attempted and has not named its model: it may
   // be the only worker of a model.
   absl::Duration discovery_wait = absl::Seconds(30);
   // A worker that reports but is not listed is kept so long without a request of this gateway:

@@ -74,11 +74,12 @@ class WorkerRecord {
     return reported_model_ || (attempted_ && now - first_time_ >= wait);
   }
   bool listed() const { return listed_; }
-  // When it was last known to be listed.
+  // It was last known to be listed at this time.
   absl::Duration listed_time() const { return listed_time_; }
   // The open watch has reported.
   bool has_report() const { return verdict_.has_report(); }
-  // When the open watch was opened or last reported; nothing where none is open, or it is silent.
+  // The open watch was opened or last reported at this time; nothing where none is open, or it is
+  // silent.
   std::optional<absl::Duration> last_heard() const { return verdict_.last_heard(); }
   // By name; "" while the worker cannot name its model yet.
   const std::map<std::string, Model>& models() const { return models_; }

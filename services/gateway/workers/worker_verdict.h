@@ -79,7 +79,8 @@ class WorkerVerdict {
 
   // The open watch has reported; also after it has gone silent.
   bool has_report() const { return has_report_; }
-  // When the open watch was opened or last reported; nothing where none is open, or it is silent.
+  // The open watch was opened or last reported at this time; nothing where none is open, or it is
+  // silent.
   std::optional<absl::Duration> last_heard() const {
     if (connection_ != Connection::kConnecting && connection_ != Connection::kReporting) {
       return std::nullopt;
@@ -100,9 +101,9 @@ class WorkerVerdict {
   bool has_report_ = false;
   Health health_ = Health::kServing;
   bool health_is_reported_ = false;  // It came with a report of the open watch.
-  // When the watch was opened or last reported.
+  // The watch was opened or last reported at this time.
   absl::Duration last_report_time_;
-  // When the health last began to say NOT_SERVING or a report last began to say SERVING.
+  // At this time the health last began to say NOT_SERVING or a report last began to say SERVING.
   absl::Duration contradiction_time_;
 };
 

@@ -106,7 +106,7 @@ struct Engine::Impl {
   EngineLoad load ABSL_GUARDED_BY(mutex);
   QueueQuota quota ABSL_GUARDED_BY(mutex);  // covers the inbox and the queue of the scheduler
   RateMeter prefilled ABSL_GUARDED_BY(mutex), decoded ABSL_GUARDED_BY(mutex);
-  // When the engine last showed progress: a step ended, or work came while there was none.
+  // The engine last showed progress at this time: a step ended, or work came while there was none.
   absl::Duration progress ABSL_GUARDED_BY(mutex);
   absl::Duration predicted ABSL_GUARDED_BY(mutex);
 };

@@ -16,7 +16,7 @@ using SequenceId = uint64_t;
 // which the host does not know yet.
 constexpr int32_t SampledBy(int sample) { return -1 - sample; }
 
-// How one token is sampled from its row of logits. A sample depends on this, on the StepPlan's
+// Says how one token is sampled from its row of logits. A sample depends on this, on the StepPlan's
 // arrays for it, and on the logits alone (exactness: keyed-sampling).
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy

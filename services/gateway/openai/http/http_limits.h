@@ -23,7 +23,7 @@ struct HttpLimits {
   // From a request's first byte to the end of its header, and from there to the end of its body.
   absl::Duration header_timeout = absl::Seconds(10);
   absl::Duration body_timeout = absl::Seconds(60);
-  // How long a client may take nothing at all while at least 64 KiB are buffered for it.
+  // A client may take nothing at all for so long while at least 64 KiB are buffered for it.
   absl::Duration write_timeout = absl::Seconds(30);
   // A stream that waits at a worker for this long gets its header, without a response yet.
   absl::Duration stream_header_delay = absl::Seconds(2);

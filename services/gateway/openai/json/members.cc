@@ -76,7 +76,7 @@ bool AsksForNothing(const Member& member, const Json& value) {
   return std::ranges::find(idle, value) != idle.end();
 }
 
-// How many letters have to be changed, added or left out to make one of the other.
+// Returns how many letters have to be changed, added or left out to make one of the other.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;

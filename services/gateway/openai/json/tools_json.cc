@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\n\r";
 
-// Where the JSON string that begins at `at` ends. The text is JSON.
+// Returns where the JSON string that begins at `at` ends. The text is JSON.
 size_t EndOfString(std::string_view text, size_t at) {
   for (++at; at < text.size() && text[at] != '"'; ++at) {
     if (text[at] == '\\') ++at;
@@ -24,7 +24,7 @@ size_t EndOfString(std::string_view text, size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// Where the value that begins at `at` ends.
+// Returns where the value that begins at `at` ends.
 size_t EndOfValue(std::string_view text, size_t at) {
   int depth = 0;
   while (at < text.size()) {

@@ -8,7 +8,7 @@
 
 namespace continuo::model {
 
-// How the names of a file's tensors differ from those that ListWeights gives. Files of a base
+// Says how the names of a file's tensors differ from those that ListWeights gives. Files of a base
 // model's class lack "model." in front; wrappers of training tools put their own names there.
 struct NamePrefix {
   std::string_view body;  // in front of "embed_tokens", "layers", "norm"; usually "model."
@@ -26,8 +26,8 @@ std::string CanonicalName(const NamePrefix& prefix, std::string_view name);
 // True for the written list of tensors that no model needs: buffers that follow from config.json.
 bool IsHarmlessTensor(std::string_view name);
 
-// Why a tensor is in the files although the model does not read it, as "; ..."; empty where it is
-// not known.
+// Returns why a tensor is in the files although the model does not read it, as "; ..."; empty where
+// it is not known.
 std::string WhyUnread(const ModelConfig& config, std::string_view name);
 
 }  // namespace continuo::model

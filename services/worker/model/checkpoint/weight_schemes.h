@@ -12,8 +12,8 @@
 
 namespace continuo::model {
 
-// How the matrices of a model are kept in memory: one value of --weights. Gains and biases are f32
-// in every scheme.
+// Says how the matrices of a model are kept in memory: one value of --weights. Gains and biases are
+// f32 in every scheme.
 struct WeightScheme {
   kernels::WeightType dense;       // attention's and dense MLPs' matrices; names the scheme
   kernels::WeightType experts;     // matrices of experts

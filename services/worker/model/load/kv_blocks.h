@@ -12,16 +12,16 @@
 
 namespace continuo::model {
 
-// How many KV blocks a model gets. On the CPU the options say it; on CUDA devices the options or
-// what the devices have free.
+// Decides how many KV blocks a model gets. On the CPU the options say it; on CUDA devices the
+// options or what the devices have free.
 
 // The number of KV blocks that the options ask for; 0 where the devices' memory decides, or where
 // it is told later. InvalidArgument unless that many hold one sequence of the whole context.
 absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& plan,
                                     bool has_device_memory);
 
-// How many KV blocks the devices have room for, before weights are loaded; `requested` of them
-// unless that is 0. ResourceExhausted names the device and the numbers.
+// Returns how many KV blocks the devices have room for, before weights are loaded; `requested` of
+// them unless that is 0. ResourceExhausted names the device and the numbers.
 absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, int requested,
                               kernels::Replica& replica,
                               std::span<const kernels::Replica::Rank> ranks);

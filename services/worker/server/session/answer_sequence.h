@@ -32,8 +32,8 @@ struct StopRules {
   bool EndsSequence(int32_t token) const;
 };
 
-// How a request's answers are divided into thoughts, text and calls of tools. The same for all its
-// sequences.
+// Says how a request's answers are divided into thoughts, text and calls of tools. The same for all
+// its sequences.
 struct AnswerFormat {
   const text::ResponseTemplate* response_template = nullptr;  // null: answers are text
   bool calls = false;

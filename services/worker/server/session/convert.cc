@@ -141,7 +141,7 @@ void Truncate(const v1::GenerateRequest& request, int max_context_tokens,
   prompt->resize(most);
 }
 
-// Which tokens may be sampled.
+// Sets which tokens may be sampled.
 absl::Status ConvertBars(const v1::Sampling& s, const ServedModel& model, engine::Request* r) {
   for (int i = 0; i < s.bad_words_size(); ++i) {
     const std::string& word = s.bad_words(i);
