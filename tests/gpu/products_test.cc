@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -74,8 +73,7 @@ TEST_F(GpuDeviceTest, ProductsWithVocabulariesAreWhatTheReferenceSays) {
 }
 
 TEST_F(GpuDeviceTest, JoinedProductsAreWhatTheReferenceSaysEitherWay) {
-  for (const std::optional<bool> small_m :
-       {std::optional<bool>(), std::optional(false), std::optional(true)}) {
+  for (const bool small_m : {false, true}) {
     MakeWith({.small_m = small_m});
     CheckJoinedProducts(b(), {1, 7, 16}, {33, 8}, 200);
     for (const ModelSizes& m : kModels) {

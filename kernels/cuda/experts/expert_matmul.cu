@@ -11,6 +11,8 @@ namespace continuo::kernels::cuda {
 namespace {
 
 constexpr int kMatrices = 128;  // matrices that a launch's parameters hold
+constexpr int kTiles = 4;       // column tiles of a block
+constexpr int kBlockColumns = kTiles * kTileColumns;
 static_assert(kMatrices <= kBlockThreads);
 
 struct Matrices {
@@ -63,9 +65,10 @@ __global__ void CONTINUO_BLOCKS_OF(kBlockThreads, 1)
   WaitForPreviousKernel();
   const Tile tile = TileOf(expert_begin, num_experts, kRowTiles * kMmaRows);
   if (tile.expert < 0) return;
-  MultiplyBlock<kRowTiles, kAligned>(out, x, x_rows, like, matrices.data[tile.expert], nullptr,
-                                     tile.begin, expert_begin[tile.expert + 1],
-                                     static_cast<int64_t>(blockIdx.y) * kBlockColumns, columns);
+  MultiplyBlock<kRowTiles, kTiles, kAligned>(
+      x, x_rows, like, matrices.data[tile.expert], tile.begin, expert_begin[tile.expert + 1],
+      static_cast<int64_t>(blockIdx.y) * kTiles, kTiles, columns,
+      [&](int64_t row, int64_t column, float sum) { Store(out + row * columns + column, sum); });
 }
 
 template <int kRowTiles, typename Matrix, typename T>
@@ -88,9 +91,9 @@ cudaError_t Multiply(T* out, const typename Matrix::Number* x, const int32_t* x_
     // Each expert has at most one tile that is not full.
     const int64_t tiles = std::min(num_entries, n + num_entries / (kRowTiles * kMmaRows));
     const dim3 grid(static_cast<unsigned>(tiles), columns_of);
-    const cudaError_t error =
-        Launch("ExpertMatMul", kernel, grid, kBlockThreads, SharedOfBlock(kRowTiles), stream, out,
-               x, x_rows, expert_begin + first, static_cast<int>(n), like, matrices, columns);
+    const cudaError_t error = Launch(
+        "ExpertMatMul", kernel, grid, kBlockThreads, SharedOfBlock(kRowTiles, kTiles), stream, out,
+        x, x_rows, expert_begin + first, static_cast<int>(n), like, matrices, columns);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -2,15 +2,13 @@
 #include "kernels/cuda/matmul/cuda_matmul.h"
 
 #include <algorithm>
-#include <bit>
-#include <chrono>
+#include <array>
 
 #include "kernels/cuda/formats/fp8.h"
 #include "kernels/cuda/formats/quantised_layout.h"
 #include "kernels/cuda/ops/elementwise.h"
 #include "kernels/cuda/ops/row_ops.h"
 #include "kernels/cuda/runtime/dispatch.h"
-#include "kernels/cuda/runtime/graph_cache.h"
 #include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
@@ -18,7 +16,7 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Dense products of at most this many rows, one row tile of tensor cores, may go to SmallMMatMul.
+// SmallMMatMul multiplies dense products of at most this many rows, one row tile of tensor cores.
 constexpr int64_t kMaxDenseSmallMRows = 16;
 
 bool AreAll(std::span<const Product> products, auto predicate) {
@@ -76,18 +74,18 @@ void CudaMatMul::DoPackRows(const Weight& w, std::span<const int64_t> split_begi
 
 void CudaMatMul::DoMatMul(const MatMulInput& x, const Product& product) {
   const int64_t splits[] = {0, x.x.cols()};
-  MultiplyAll(x, {&product, 1}, splits, /*same_on_all_ranks=*/true);
+  MultiplyAll(x, {&product, 1}, splits);
 }
 
 void CudaMatMul::DoMatMuls(const MatMulInput& x, std::span<const Product> products) {
   const int64_t splits[] = {0, x.x.cols()};
-  MultiplyAll(x, products, splits, /*same_on_all_ranks=*/false);
+  MultiplyAll(x, products, splits);
 }
 
 void CudaMatMul::DoMatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,
                                 std::span<const int64_t> split_begin) {
   const Product product = {out, w, Tensor()};
-  MultiplyAll(x, {&product, 1}, split_begin, /*same_on_all_ranks=*/false);
+  MultiplyAll(x, {&product, 1}, split_begin);
 }
 
 void CudaMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const Product& up,
@@ -109,7 +107,7 @@ void CudaMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const 
 }
 
 void CudaMatMul::MultiplyAll(const MatMulInput& x, std::span<const Product> products,
-                             std::span<const int64_t> split_begin, bool same_on_all_ranks) {
+                             std::span<const int64_t> split_begin) {
   if (!context_.ok()) return;
   const auto is_some = [](const Product& p) { return p.out.size() > 0; };
   if (x.x.cols() > 0 && AreAll(products, is_some)) {
@@ -117,19 +115,18 @@ void CudaMatMul::MultiplyAll(const MatMulInput& x, std::span<const Product> prod
       fp8_.Multiply(x, products);
       return;
     }
-    if (products.size() <= size_t{kMaxJoinedProducts} &&
-        UsesSmallM(x.x, products, same_on_all_ranks)) {
+    if (products.size() <= size_t{kMaxJoinedProducts} && UsesSmallM(x.x, products)) {
       MultiplySmallM(x.x, products, split_begin);
       return;
     }
   }
   for (const Product& product : products) {
-    if (is_some(product)) MultiplyOne(x, product, split_begin, same_on_all_ranks);
+    if (is_some(product)) MultiplyOne(x, product, split_begin);
   }
 }
 
 void CudaMatMul::MultiplyOne(const MatMulInput& x, const Product& product,
-                             std::span<const int64_t> split_begin, bool same_on_all_ranks) {
+                             std::span<const int64_t> split_begin) {
   const std::span<const Product> one(&product, 1);
   if (x.x.cols() == 0) {
     CONTINUO_CHECK(product.bias.size() == 0);
@@ -138,7 +135,7 @@ void CudaMatMul::MultiplyOne(const MatMulInput& x, const Product& product,
     });
   } else if (IsFp8(product)) {
     fp8_.Multiply(x, one);
-  } else if (UsesSmallM(x.x, one, same_on_all_ranks)) {
+  } else if (UsesSmallM(x.x, one)) {
     MultiplySmallM(x.x, one, split_begin);
   } else if (product.w.format != WeightFormat::kDense) {
     quantised_.Multiply(x.x, product, split_begin);
@@ -147,7 +144,7 @@ void CudaMatMul::MultiplyOne(const MatMulInput& x, const Product& product,
   }
 }
 
-bool CudaMatMul::UsesSmallM(Tensor x, std::span<const Product> products, bool same_on_all_ranks) {
+bool CudaMatMul::UsesSmallM(Tensor x, std::span<const Product> products) {
   const Product& first = products[0];
   const auto is_like_first = [&](const Product& p) {
     return p.w.format == first.w.format && p.out.dtype == first.out.dtype;
@@ -159,53 +156,7 @@ bool CudaMatMul::UsesSmallM(Tensor x, std::span<const Product> products, bool sa
   const bool fits = (x.dtype == DType::kBF16 || x.dtype == DType::kF16) &&
                     (first.out.dtype == DType::kF32 || first.out.dtype == x.dtype) &&
                     AreAll(products, [&](const Product& p) { return p.w.data.dtype == x.dtype; });
-  if (!fits || options_.deterministic || x.rows() > kMaxDenseSmallMRows) return false;
-  if (options_.small_m.has_value()) return *options_.small_m;
-  // Ranks may measure differently.
-  return !same_on_all_ranks && IsSmallMFaster(x, products);
-}
-
-// The result is kept for a shape, rows counting as the next power of two. It is measured at the
-// first step that has it, which is no graph yet. Each way is timed as a graph, as it will run, so
-// that the host's time to enqueue it does not count.
-bool CudaMatMul::IsSmallMFaster(Tensor x, std::span<const Product> products) {
-  const auto rows = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x.rows())));
-  std::array<int64_t, 4 + kMaxJoinedProducts> key = {rows, x.cols(), static_cast<int64_t>(x.dtype),
-                                                     static_cast<int64_t>(products[0].out.dtype)};
-  for (size_t i = 0; i < products.size(); ++i) key[4 + i] = products[i].out.cols();
-  if (const auto it = is_small_m_faster_.find(key); it != is_small_m_faster_.end()) {
-    return it->second;
-  }
-  const int64_t splits[] = {0, x.cols()};
-  GraphCache graphs(context_.device().index);
-  const auto time_of = [&](int64_t small_m) {
-    constexpr int kRepetitions = 2;
-    const auto enqueue = [&] {
-      for (int i = 0; i < kRepetitions; ++i) {
-        if (small_m != 0) {
-          MultiplySmallM(x, products, splits);
-        } else {
-          for (const Product& product : products) MultiplyDense(x, product);
-        }
-      }
-      return context_.failure();
-    };
-    const auto begin = std::chrono::steady_clock::now();
-    context_.RunGraphOf(graphs, {&small_m, 1}, enqueue);
-    context_.Keep(context_.stream().Synchronize());
-    return std::chrono::steady_clock::now() - begin;
-  };
-  std::array<std::chrono::steady_clock::duration, 2> best;
-  best.fill(std::chrono::steady_clock::duration::max());
-  for (int run = 0; run < 5; ++run) {
-    for (const int64_t small_m : {0, 1}) {
-      const auto time = time_of(small_m);
-      constexpr int kEagerRuns = 2;  // the runs after them replay a graph
-      auto& least = best[static_cast<size_t>(small_m)];
-      if (run >= kEagerRuns) least = std::min(least, time);
-    }
-  }
-  return is_small_m_faster_[key] = best[1] < best[0];
+  return fits && options_.small_m && !options_.deterministic && x.rows() <= kMaxDenseSmallMRows;
 }
 
 void CudaMatMul::MultiplySmallM(Tensor x, std::span<const Product> products,
@@ -225,7 +176,8 @@ void CudaMatMul::MultiplySmallM(Tensor x, std::span<const Product> products,
       const auto multiply = [&]<typename T>() {
         return SmallMMatMul<T, Number>({all.data(), products.size()}, first.w.format,
                                        Data<const Number>(x), GroupsOf(first.w.format, split_begin),
-                                       x.rows(), context_.kernels());
+                                       x.rows(), context_.device().num_multiprocessors,
+                                       context_.kernels());
       };
       return first.out.dtype == DType::kF32 ? multiply.template operator()<float>()
                                             : multiply.template operator()<Number>();

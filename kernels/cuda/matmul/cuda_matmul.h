@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -23,10 +20,9 @@ struct CudaMatMulOptions {
   // If set, a row's bits do not depend on the other rows.
   bool deterministic = false;
   bool fp8_fast_accumulation = false;  // as CublasLtOptions has it
-  // True lets SmallMMatMul multiply dense products of few rows, unless `deterministic`. Without a
-  // value it does so where it is faster, which is measured at the first product of a shape, and
-  // never for MatMul.
-  std::optional<bool> small_m;
+  // Lets SmallMMatMul multiply dense products of few rows, unless `deterministic`. Which ones
+  // depends on their shapes alone, so it is the same on all ranks.
+  bool small_m = true;
   // Memory of the int8 or int4 weights that are dequantised at a time for a product of many rows.
   // It should stay in the device's L2 cache (50 MB on an H100) until it is read.
   size_t slice_bytes = size_t{16} << 20;
@@ -51,7 +47,7 @@ class CudaMatMul : public MatMulOps {
   // Computes one product in the same way on every rank: MatMul without its checks.
   void Multiply(const MatMulInput& x, const Product& product,
                 std::span<const int64_t> split_begin) {
-    MultiplyAll(x, {&product, 1}, split_begin, /*same_on_all_ranks=*/true);
+    MultiplyAll(x, {&product, 1}, split_begin);
   }
 
  private:
@@ -75,16 +71,13 @@ class CudaMatMul : public MatMulOps {
 
   // Computes products of one x, of any types, together where one launch takes them.
   void MultiplyAll(const MatMulInput& x, std::span<const Product> products,
-                   std::span<const int64_t> split_begin, bool same_on_all_ranks);
+                   std::span<const int64_t> split_begin);
   void MultiplyOne(const MatMulInput& x, const Product& product,
-                   std::span<const int64_t> split_begin, bool same_on_all_ranks);
+                   std::span<const int64_t> split_begin);
   void MultiplyDense(Tensor x, const Product& product);
-  // Returns whether SmallMMatMul takes these products: quantised ones of few rows, and dense ones
-  // of few rows where that is faster than cuBLASLt.
-  bool UsesSmallM(Tensor x, std::span<const Product> products, bool same_on_all_ranks);
-  // Returns whether SmallMMatMul is faster for them. Measures it at the first products of a shape,
-  // which waits for some twenty of them.
-  bool IsSmallMFaster(Tensor x, std::span<const Product> products);
+  // Returns whether SmallMMatMul takes these products, which are quantised or dense and have few
+  // rows.
+  bool UsesSmallM(Tensor x, std::span<const Product> products);
   void MultiplySmallM(Tensor x, std::span<const Product> products,
                       std::span<const int64_t> split_begin);
 
@@ -93,8 +86,6 @@ class CudaMatMul : public MatMulOps {
   const std::unique_ptr<CublasLtMatMul> cublaslt_;
   Fp8MatMul fp8_;
   QuantisedMatMul quantised_;
-  std::map<std::array<int64_t, 4 + kMaxJoinedProducts>, bool>
-      is_small_m_faster_;  // by rows, k, types and columns
 };
 
 }  // namespace continuo::kernels::cuda

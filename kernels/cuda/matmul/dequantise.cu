@@ -31,15 +31,15 @@ __global__ void DequantiseKernel(uint16_t* out,
     if (column >= n) continue;
     CONTINUO_UNROLL
     for (int chunk = 0; chunk < Format::kChunks; ++chunk) {
-      uint32_t pairs[2][4];
-      LoadColumn<true>(pairs, w, w.tiles, first_tile + number, g, chunk, range, n, lane);
+      uint32_t words[kLaneWords<QuantisedMatrix<kFour>>];
+      LoadColumn<true>(words, w, tile, g, chunk, lane);
       CONTINUO_UNROLL
       for (int block = 0; block < 2; ++block) {
         const int64_t at = range.begin + chunk * kChunkElements + block * 32 + q * 8;
         Chunk<uint16_t, 8> values;
         CONTINUO_UNROLL
         for (int i = 0; i < 4; ++i) {
-          const uint32_t pair = pairs[block][i];
+          const uint32_t pair = PairOfColumn(w, words, block, i);
           Store(&values.at[2 * i], Widen(static_cast<uint16_t>(pair)) * scale);
           Store(&values.at[2 * i + 1], Widen(static_cast<uint16_t>(pair >> 16)) * scale);
         }

@@ -27,10 +27,11 @@ struct SmallMProduct {
 // (bf16) or Half; T, the type of all outs, is float or Number. `format` is kDense, row-major of
 // Number, or with bf16 kInt8Panels or kInt4Panels; `groups` is GroupsOf(format, …). Sums are f32,
 // on tensor cores, and every row's bits depend on that row alone. A matrix is read once for every
-// 32 rows. Returns the launch's error.
+// 32 rows. The device has num_multiprocessors, and bits do not depend on their number. Returns the
+// launch's error.
 template <typename T, typename Number>
 cudaError_t SmallMMatMul(std::span<const SmallMProduct> products, WeightFormat format,
                          const Number* x, const QuantisedGroups& groups, int64_t rows,
-                         KernelStream stream);
+                         int num_multiprocessors, KernelStream stream);
 
 }  // namespace continuo::kernels::cuda

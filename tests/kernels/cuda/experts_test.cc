@@ -63,7 +63,6 @@ TEST_F(CudaDeviceTest, GatesOfExpertsAreWhatTheReferenceSays) {
 
 // With many rows an expert the host has to know their numbers.
 TEST_F(CudaDeviceTest, ALayerOfExpertsWaitsForTheDeviceOnce) {
-  MakeWith({.small_m = false});  // otherwise it waits to measure
   int before = 0, layers = 0;
   const auto waits = [] { return CudaShim::NumCalls(0, "cudaStreamSynchronize"); };
   CheckLayersOfExperts(

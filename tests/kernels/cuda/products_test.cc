@@ -3,6 +3,8 @@
 #include "kernels/device.h"
 
 #include <array>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -59,27 +61,66 @@ TEST_F(CudaDeviceTest, ProductsOfFewRowsAreWhatTheReferenceSaysEitherWay) {
   }
 }
 
-TEST_F(CudaDeviceTest, WhichWayProductsOfFewRowsGoIsMeasuredOnce) {
-  const auto launches = [&](int64_t rows, int64_t k) {
+TEST_F(CudaDeviceTest, ProductsOfFewRowsAreOneLaunchUnlessDeterministic) {
+  const auto launches = [&](int64_t rows) {
     const int before = CudaShim::NumCalls(0, "SmallMMatMul");
-    CheckJoinedProducts(b(), {rows}, {8, 8}, k);
+    CheckJoinedProducts(b(), {rows}, {8, 8}, 72);
     return CudaShim::NumCalls(0, "SmallMMatMul") - before;
   };
-  EXPECT_GE(launches(3, 64), 4 * 4);
-  EXPECT_LE(launches(4, 64), 4);  // rows up to 4 count as equal; bf16 and f16, to f32 or not
-  EXPECT_GE(launches(5, 64), 4 * 4);
-  EXPECT_GE(launches(3, 72), 4 * 4);
-  EXPECT_EQ(launches(17, 64), 0);
+  EXPECT_EQ(launches(1), 4);  // bf16 and f16, to f32 or not
+  EXPECT_EQ(launches(16), 4);
+  EXPECT_EQ(launches(17), 0);
   Make(/*deterministic=*/true);
-  EXPECT_EQ(launches(3, 64), 0);
+  EXPECT_EQ(launches(1), 0);
 }
 
-TEST_F(CudaDeviceTest, AProductThatEveryRankMakesGoesTheSameWayOnAll) {
-  const int before = CudaShim::NumCalls(0, "SmallMMatMul");
-  const HostTensor x(kernels::DType::kBF16, 3, 64), w(kernels::DType::kBF16, 8, 64);
-  const DeviceTensor in(b(), x), weights(b(), w), out(b(), HostTensor(kernels::DType::kF32, 3, 8));
-  b().ops().matmul.MatMul(out, in, weights.weight(), kernels::Tensor());
-  EXPECT_EQ(CudaShim::NumCalls(0, "SmallMMatMul"), before);
+// The blocks' shares of the columns depend on the number of multiprocessors, bits do not.
+TEST_F(CudaDeviceTest, BitsOfFewRowsDoNotDependOnTheDevice) {
+  constexpr int64_t kRows = 3, kK = 648;
+  constexpr std::array<int64_t, 3> kColumns = {300, 68, 41};
+  std::vector<HostTensor> first;
+  for (const int num_multiprocessors : {1, 2, 3, 7, 200}) {
+    SCOPED_TRACE(num_multiprocessors);
+    device_.reset();
+    CudaShim::Reset({.devices = {{.num_multiprocessors = num_multiprocessors}}});
+    Make(/*deterministic=*/false);
+    Random random(50);
+    std::vector<HostTensor> results;
+    for (const std::optional<kernels::WeightType> type :
+         {std::optional<kernels::WeightType>(), std::optional(kernels::WeightType::kInt8),
+          std::optional(kernels::WeightType::kInt4)}) {
+      for (const int64_t rows : {kRows, type.has_value() ? int64_t{40} : kRows}) {
+        const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, kK, random);
+        const DeviceTensor in(b(), x);
+        std::vector<std::unique_ptr<DeviceTensor>> outs, dense;
+        std::vector<std::unique_ptr<DeviceWeight>> packed;
+        std::vector<kernels::Product> products;
+        for (const int64_t columns : kColumns) {
+          const HostTensor w = HostTensor::Of(kernels::DType::kBF16, columns, kK, random);
+          outs.push_back(std::make_unique<DeviceTensor>(
+              b(), HostTensor::Poisoned(kernels::DType::kF32, rows, columns)));
+          if (type.has_value()) {
+            packed.push_back(
+                std::make_unique<DeviceWeight>(b(), *type, w, std::vector<int64_t>{0, kK}));
+            products.push_back({*outs.back(), packed.back()->weight(), kernels::Tensor()});
+          } else {
+            dense.push_back(std::make_unique<DeviceTensor>(b(), w));
+            products.push_back({*outs.back(), dense.back()->weight(), kernels::Tensor()});
+          }
+        }
+        const int before = CudaShim::NumCalls(0, "SmallMMatMul");
+        b().ops().matmul.MatMuls(in, products);
+        EXPECT_EQ(CudaShim::NumCalls(0, "SmallMMatMul"), before + 1);
+        for (const auto& out : outs) results.push_back(out->Get());
+      }
+    }
+    if (first.empty()) first = results;
+    ASSERT_EQ(results.size(), first.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      ExpectWritten(results[i]);
+      EXPECT_TRUE(results[i].SameBits(first[i])) << i;
+    }
+  }
 }
 
 TEST_F(CudaDeviceTest, QuantisedProductsOfOneXAreOneLaunch) {
