@@ -16,7 +16,7 @@ struct Experiment {
 
 constexpr Experiment kExperiments[] = {
     {"no_pdl", &DeviceOptions::pdl, false},
-    {"wgmma_prefill", &DeviceOptions::wgmma_prefill, true},
+    {"no_wgmma_prefill", &DeviceOptions::wgmma_prefill, false},
 };
 
 }  // namespace

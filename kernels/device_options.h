@@ -29,12 +29,12 @@ struct DeviceOptions {
   // changes no result.
   bool pdl = true;
   // CUDA: attention of prefill rows uses warpgroup products (wgmma) where the device has them
-  // (compute capability 9.0), `deterministic` is off, and keys and values are not bytes.
-  bool wgmma_prefill = false;
+  // (compute capability 9.0) and `deterministic` is off.
+  bool wgmma_prefill = true;
 };
 
 // Switches for CUDA developers, each a change of one field from its default: "no_pdl",
-// "wgmma_prefill".
+// "no_wgmma_prefill".
 std::vector<std::string> ExperimentNames();
 
 // Applies a comma-separated list of experiments; empty: none. InvalidArgument names the unknown one

@@ -28,7 +28,7 @@ namespace continuo::kernels::cuda {
 
 // Raised whenever a kernel's bits change for some input; with `deterministic` part of the worker's
 // fingerprint.
-inline constexpr int kCudaArithmeticVersion = 4;
+inline constexpr int kCudaArithmeticVersion = 5;
 
 struct CudaDeviceOptions {
   DeviceInfo device;

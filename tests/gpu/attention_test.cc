@@ -141,9 +141,13 @@ TEST_F(GpuDeviceTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
   }
 }
 
-TEST_F(GpuDeviceTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
-  MakeWith({.options = {.wgmma_prefill = true}});
-  CheckPromptAttention(b());
+TEST_F(GpuDeviceTest, AttentionOfPromptsIsWhatTheReferenceSays) {
+  for (const bool wgmma : {false, true}) {
+    MakeWith({.options = {.wgmma_prefill = wgmma}});
+    CheckPromptAttention(b());
+    CheckPromptAttention(b(), kernels::DType::kI8);
+    CheckPromptAttention(b(), kernels::DType::kF8);
+  }
   for (const ModelSizes& m : kModels) {
     SCOPED_TRACE(m.name);
     for (const kernels::DType type : kNumbers) {
@@ -151,6 +155,8 @@ TEST_F(GpuDeviceTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
       CheckAttention(b(), {{kPrompt, kPrompt}}, HeadsOf(m), type, 16, std::nullopt, kChecked);
       CheckAttention(b(), {{9000, 300}}, HeadsOf(m), type, 16, std::nullopt, /*most_checked=*/12);
     }
+    CheckAttentionOverBytes(b(), {{700, 700}, {2000, 130}}, HeadsOf(m), {16}, kChecked);
+    CheckAttentionOverBytes(b(), {{9000, 300}}, HeadsOf(m), {16}, /*most_checked=*/12);
   }
 }
 
@@ -165,7 +171,9 @@ TEST_F(GpuDeviceTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::DType type : kNumbers) {
-      for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
+      for (const bool is_decode : {true, false}) {
+        for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale, is_decode);
+      }
     }
   }
 }

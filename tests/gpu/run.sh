@@ -349,8 +349,8 @@ if [ -n "${wanted[ops]:-}" ]; then
   [[ $(cat "$out/ops_bench.end") =~ ^(0|1|none)\  ]] || echo '{"failed": true}' >>"$out/ops_bench.json"
   LINES_SHOWN=2 step ops_bench-no-pdl-chains 30 "$bin/ops_bench" --cuda_experiments=no_pdl --only=chains \
     --json="$out/ops_bench-no-pdl-chains.json"
-  LINES_SHOWN=20 step ops_bench-wgmma-prefill 60 "$bin/ops_bench" --cuda_experiments=wgmma_prefill --only=prefill \
-    --json="$out/ops_bench-wgmma-prefill.json"
+  LINES_SHOWN=20 step ops_bench-no-wgmma-prefill 60 "$bin/ops_bench" --cuda_experiments=no_wgmma_prefill --only=prefill \
+    --json="$out/ops_bench-no-wgmma-prefill.json"
 fi
 if [ -n "${wanted[hf]:-}" ]; then
   step python 120 "${as_found[@]}" HF_HUB_OFFLINE=1 python3 -c \
@@ -402,7 +402,7 @@ for shape in ${wanted[steps]:-}; do
   step_bench "step-$shape" "$shape"
   few_works=(--decode=1,64 --prefill=512)
   step_bench "step-$shape-no-pdl" "$shape" "${few_works[@]}" --cuda_experiments=no_pdl
-  step_bench "step-$shape-wgmma-prefill" "$shape" "${few_works[@]}" --cuda_experiments=wgmma_prefill
+  step_bench "step-$shape-no-wgmma-prefill" "$shape" "${few_works[@]}" --cuda_experiments=no_wgmma_prefill
   for weights in $hopper int8; do
     step_bench "step-$shape-$weights" "$shape" "${few_works[@]}" --weights="$weights"
   done

@@ -156,8 +156,8 @@ class RunTest(unittest.TestCase):
             self.assertEqual(ran.count(line), 1)
         results = self.results()
         for name in ("ops-Rows.txt", "sanitizer-racecheck.txt", "ops_bench.txt", "ops_bench-no-pdl-chains.txt",
-                     "ops_bench-wgmma-prefill.txt", "step-qwen3-0.6b-fp8.txt",
-                     "step-qwen3-0.6b-no-pdl.txt", "step-qwen3-0.6b-wgmma-prefill.txt",
+                     "ops_bench-no-wgmma-prefill.txt", "step-qwen3-0.6b-fp8.txt",
+                     "step-qwen3-0.6b-no-pdl.txt", "step-qwen3-0.6b-no-wgmma-prefill.txt",
                      "serve-llama-3.1-8b-off-256.txt", "hf-llama-3.2-1b.txt", "gpu_xid_test.txt", "summary.txt",
                      "gpu-state.txt"):
             self.assertIn(name, results)
@@ -359,7 +359,7 @@ if [[ $* = *Rows ]]; then kill -9 "$(ps -o ppid= -p $PPID | tr -d ' ')"; fi""")
         self.does("gpu_nccl_test", "tail -f /dev/null")
         output = self.run_stages("smoke", "ops", "serve:qwen3-0.6b", code=1, CONTINUO_GPU_SECONDS="10")
         self.assertIn("failed: gpu_nccl_test; left out: gpu_model_test gpu_hf_test ops_bench ops_bench-no-pdl-chains "
-                      "ops_bench-wgmma-prefill "
+                      "ops_bench-no-wgmma-prefill "
                       "make-qwen3-0.6b serve of qwen3-0.6b", output)
         self.assertIn("== gpu_nccl_test: cut off", output)
 

@@ -118,7 +118,6 @@ TEST_F(GpuDeviceTest, SmallAttentionOfOtherTypes) {
 }
 
 TEST_F(GpuDeviceTest, SmallAttentionByWarpgroups) {
-  MakeWith({.options = {.wgmma_prefill = true}});
   for (const kernels::DType type : kNumbers) {
     for (const int dim : {64, 72, 128}) {
       CheckAttention(b(), {{300, 150}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);
@@ -126,6 +125,7 @@ TEST_F(GpuDeviceTest, SmallAttentionByWarpgroups) {
     CheckAttention(b(), {{200, 90}}, Heads(2, 2, 128, 130), type, 5);      // a window
     CheckAttention(b(), {{1100, 3}, {5, 2}}, Heads(4, 2, 128), type, 16);  // in splits
   }
+  CheckAttentionOverBytes(b(), {{300, 150}, {3, 3}, {140, 33}}, Heads(4, 2, 128), {16, 7});
 }
 
 }  // namespace

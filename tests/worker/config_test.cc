@@ -65,18 +65,18 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
 
 TEST(WorkerConfigTest, ExperimentsChangeTheDeviceOptionsAndUnknownOnesAreRefused) {
   const std::vector<const char*> arguments = {"continuo-worker", "--model=m",
-                                              "--cuda_experiments=no_pdl,wgmma_prefill"};
+                                              "--cuda_experiments=no_pdl,no_wgmma_prefill"};
   const ParsedConfig parsed = ParseWorkerConfig(3, arguments.data());
   ASSERT_FALSE(parsed.exit_code.has_value());
   EXPECT_FALSE(parsed.config.load.device.pdl);
-  EXPECT_TRUE(parsed.config.load.device.wgmma_prefill);
+  EXPECT_FALSE(parsed.config.load.device.wgmma_prefill);
   for (const char* list : {"pdl", "no_pdl,", "no_pdl,graphs", ","}) {
     const std::string flag = std::string("--cuda_experiments=") + list;
     EXPECT_EQ(ExitCode({"--model=m", flag.c_str()}), 2) << list;
   }
   kernels::DeviceOptions options;
   EXPECT_EQ(kernels::ApplyExperiments("pdq", options).message(),
-            "\"pdq\" is not an experiment; known are no_pdl, wgmma_prefill");
+            "\"pdq\" is not an experiment; known are no_pdl, no_wgmma_prefill");
 }
 
 TEST(WorkerConfigTest, ABatchIsAsLargeAsTheLoaderTakesAndNoLarger) {

@@ -35,9 +35,9 @@ TEST(PlanLoadTest, OnOtherDevicesTheLoaderPlansTheKvCache) {
   EXPECT_TRUE(plan->device.pdl);
   config.load.device.pdl = false;
   EXPECT_FALSE(PlanLoad(config, 0)->device.pdl);
-  EXPECT_FALSE(plan->device.wgmma_prefill);
-  config.load.device.wgmma_prefill = true;
-  EXPECT_TRUE(PlanLoad(config, 0)->device.wgmma_prefill);
+  EXPECT_TRUE(plan->device.wgmma_prefill);
+  config.load.device.wgmma_prefill = false;
+  EXPECT_FALSE(PlanLoad(config, 0)->device.wgmma_prefill);
 }
 
 TEST(PlanLoadTest, TheKvCacheTakesWhatTheContainerHasAndNeverMore) {

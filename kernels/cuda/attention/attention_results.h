@@ -47,12 +47,14 @@ __device__ void WriteWarp(const Accumulator<S>& acc, const Results<typename S::N
     const int query = first_query + lane / 4 + half * 8;
     if (query >= tile.num_pairs) continue;
     if (lane % 4 == 0) results.Weight(query, acc.max[half], acc.weight[half]);
+    // One division for the row; sums of a split are divided when they are merged.
+    const float factor = results.sums == nullptr ? 1 / acc.weight[half] : 1;
     CONTINUO_UNROLL
     for (int i = 0; i < S::kDim / 8; ++i) {
       const int d = i * 8 + lane % 4 * 2;
       if (d < step.head_dim) {
-        results.Sums(step, tile, query, d, acc.sums[i][half * 2], acc.sums[i][half * 2 + 1],
-                     acc.weight[half]);
+        results.Sums(step, tile, query, d, acc.sums[i][half * 2] * factor,
+                     acc.sums[i][half * 2 + 1] * factor, /*weight=*/1);
       }
     }
   }

@@ -131,7 +131,7 @@ void CudaAttention::AttendByTiles(Tensor out, Tensor q, const PagedKv& kv,
       static_cast<float*>(context_.Scratch(std::max(least, context_.scratch_capacity())));
   const DeviceInfo& device = context_.device();
   const bool wgmma = options_.wgmma_prefill && device.major == 9 && device.minor == 0 &&
-                     kept == q.dtype && HasWgmmaAttention(step.head_dim);
+                     HasWgmmaAttention(step.head_dim);
   const TileAttentionPlan plan =
       PlanTileAttention(step, max_kv_len, device.num_multiprocessors, context_.scratch_capacity(),
                         is_decode, options_.deterministic, wgmma);

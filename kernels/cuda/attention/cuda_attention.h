@@ -10,9 +10,9 @@ namespace continuo::kernels::cuda {
 struct CudaAttentionOptions {
   // If set, a row's bits do not depend on the other rows.
   bool deterministic = false;
-  // Prefill attention uses wgmma where the device has it (compute capability 9.0), `deterministic`
-  // is off, and keys and values have 16 bits.
-  bool wgmma_prefill = false;
+  // Prefill attention uses wgmma where the device has it (compute capability 9.0) and
+  // `deterministic` is off.
+  bool wgmma_prefill = true;
 };
 
 // AttentionOps of one CUDA device. Keys and values have 8 bits, or they are f16 where activations

@@ -318,6 +318,7 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
                                     int num_multiprocessors, size_t scratch_bytes, bool is_decode,
                                     bool deterministic, bool wgmma) {
   TileAttentionPlan plan;
+  plan.num_multiprocessors = num_multiprocessors;
   plan.small_tiles = is_decode && !deterministic;
   plan.wgmma = wgmma && !plan.small_tiles && !deterministic;
   plan.tile_size = plan.wgmma ? kWgmmaQueries : TileSize(step.head_dim, plan.small_tiles);
@@ -370,16 +371,13 @@ cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Ele
                           const AttentionStep& step, const TileAttentionPlan& plan, float* scratch,
                           KernelStream stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
-  if constexpr (std::is_same_v<Number, Element>) {
-    if (plan.wgmma) {
-      return RunTiles(out, step, plan, scratch, stream,
-                      [&](float* sums, float* weights, int64_t first, unsigned tiles) {
-                        return WgmmaAttention(out, q, kv, step, plan, first, tiles, sums, weights,
-                                              stream);
-                      });
-    }
+  if (plan.wgmma) {
+    return RunTiles(out, step, plan, scratch, stream,
+                    [&](float* sums, float* weights, int64_t first, unsigned tiles) {
+                      return WgmmaAttention(out, q, kv, step, plan, first, tiles, sums, weights,
+                                            stream);
+                    });
   }
-  CONTINUO_CHECK(!plan.wgmma);
   const bool small = plan.small_tiles;
   const auto run = step.head_dim <= 64
                        ? (small ? Run<Small64<Number, Element>> : Run<Large64<Number, Element>>)

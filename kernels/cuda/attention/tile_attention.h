@@ -39,6 +39,7 @@ struct TileAttentionPlan {
   int num_splits = 1;
   int64_t split_tokens = 0;  // as SeenBy has it
   int64_t tiles_per_launch = 0;
+  int num_multiprocessors = 0;
 };
 
 // Returns whether there is a kernel for heads of this size.

@@ -20,8 +20,8 @@ constexpr bool HasWgmmaAttention(int head_dim) { return head_dim % 8 == 0 && hea
 // Computes `tiles` tiles from first_tile on, for every key-value head and split. split_sums is null
 // with one split, otherwise [tiles, num_kv_heads, num_splits, places, head_dim]; split_weights has
 // 2 in the place of head_dim. The rest is as in TileAttention.
-template <typename Number>
-cudaError_t WgmmaAttention(Number* out, const Number* q, const KvLayout<const Number>& kv,
+template <typename Number, typename Element>
+cudaError_t WgmmaAttention(Number* out, const Number* q, const KvLayout<const Element>& kv,
                            const AttentionStep& step, const TileAttentionPlan& plan,
                            int64_t first_tile, unsigned tiles, float* split_sums,
                            float* split_weights, KernelStream stream);

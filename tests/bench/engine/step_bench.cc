@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // step_bench --model=DIR [--threads=2] [--weights=bf16] [--kv_dtype=auto] [--isa=auto]
 //   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--fp8_fast_accumulation=1]
-//   [--cuda_experiments=no_pdl,wgmma_prefill] [--decode=1,4,16,32,64] [--context=128]
+//   [--cuda_experiments=no_pdl,no_wgmma_prefill] [--decode=1,4,16,32,64] [--context=128]
 //   [--prefill=512,4096] [--chunk=512] [--rounds=7] [--clock=cpu] [--json=FILE]
 // Measures whole steps of a model, greedy. decode/B: one row of each of B sequences with --context
 // tokens in the cache. prefill/R: a prompt of R tokens, --chunk rows a step.

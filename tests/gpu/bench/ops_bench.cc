@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures ops of a device beside what its memory and its cores deliver in the same minute:
 //   ops_bench [--device=cuda:0] [--deterministic] [--fp8_fast_accumulation]
-//     [--cuda_experiments=no_pdl,wgmma_prefill] [--only=GROUP] [--json=FILE] [--list]
+//     [--cuda_experiments=no_pdl,no_wgmma_prefill] [--only=GROUP] [--json=FILE] [--list]
 // Groups: ceilings, rows, chains, products, experts, decode, prefill, samples. --list prints the
 // device and ends.
 //

@@ -15,10 +15,15 @@
 namespace continuo::testing {
 namespace {
 
+// Attention by mma.sync alone, as on devices before compute capability 9.0.
+kernels::DeviceOptions WithoutWgmma(bool deterministic) {
+  return {.deterministic = deterministic, .wgmma_prefill = false};
+}
+
 // The cases are long sequences among short ones, chunks behind a prefix, and one row each.
 TEST_F(CudaDeviceTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
-    Make(deterministic);
+    MakeWith({.options = WithoutWgmma(deterministic)});
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
              {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}}) {
       for (const int window : {0, 70}) {
@@ -44,7 +49,7 @@ TEST_F(CudaDeviceTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
 // The same over 8-bit keys and values; none of it goes the way of other types.
 TEST_F(CudaDeviceTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
-    Make(deterministic);
+    MakeWith({.options = WithoutWgmma(deterministic)});
     for (const auto& [heads, kv_heads, dim] : std::vector<std::array<int, 3>>{
              {4, 1, 64}, {6, 2, 128}, {3, 1, 40}, {2, 1, 256}, {2, 2, 96}, {2, 1, 8}}) {
       for (const int window : {0, 70}) {
@@ -83,23 +88,25 @@ TEST_F(CudaDeviceTest, AttentionIsSplitWhereTilesAreFew) {
 }
 
 TEST_F(CudaDeviceTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
-  MakeWith({.options = {.wgmma_prefill = true}});
   CheckPromptAttention(b());
+  CheckPromptAttention(b(), kernels::DType::kI8);
+  CheckPromptAttention(b(), kernels::DType::kF8);
   EXPECT_EQ(CudaShim::NumCalls(0, "TileAttention"), 0);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
   // These cases are not for the wgmma kernel.
   const int before = CudaShim::NumCalls(0, "WgmmaAttention");
   CheckAttention(b(), {{130, 1}, {3, 1}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   CheckAttention(b(), {{40, 9}}, Heads(4, 2, 256), kernels::DType::kBF16, 16);
-  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16, kernels::DType::kF8);
-  MakeWith({.options = {.deterministic = true, .wgmma_prefill = true}});
+  Make(true);
+  CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
+  MakeWith({.options = WithoutWgmma(false)});
   CheckAttention(b(), {{40, 9}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   EXPECT_EQ(CudaShim::NumCalls(0, "WgmmaAttention"), before);
 }
 
 TEST_F(CudaDeviceTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
   const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
-    Make(deterministic);
+    MakeWith({.options = WithoutWgmma(deterministic)});
     const int before = CudaShim::NumCalls(0, "TileAttention");
     CheckAttention(b(), std::move(sequences), Heads(4, 2, 64), kernels::DType::kBF16, 16);
     return CudaShim::NumCalls(0, "TileAttention") - before;
@@ -150,7 +157,9 @@ TEST_F(CudaDeviceTest, EveryByteOfTheCacheStandsForItsNumber) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
     for (const kernels::DType type : kNumbers) {
-      for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale);
+      for (const bool is_decode : {true, false}) {
+        for (const float scale : {1.0f, 0x1.02p-20f}) CheckEveryByte(b(), type, scale, is_decode);
+      }
     }
   }
 }

@@ -14,7 +14,7 @@ ARCHITECTURES = {"sm_80", "sm_90a"}
 TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "SmallMMatMulKernel": 24, "ExpertMatMulKernel": 32}
 # Kernels by wgmma, for sm_90a alone. Their products have to be issued together, in the loop and before
 # it: the compiler puts a wait behind each one where it cannot follow what registers hold.
-WGMMA_KERNELS = {"WgmmaAttentionKernel": 4}
+WGMMA_KERNELS = {"WgmmaAttentionKernel": 12}
 # Most instructions in the loop over positions, for heads of 128 on sm_90a. While a multiprocessor
 # decodes, the keys and values of 64 positions take memory as long as about 1,100 to 1,600 instructions
 # of a warp with bf16, and half of that with bytes. A third or more of a loop is for soft caps, rows that

@@ -95,20 +95,21 @@ inline void CheckAttention(kernels::Device& b, std::vector<PagedCase::Sequence> 
 // Prompts beside others, which WgmmaAttention takes or leaves to the other kernels: heads that fill
 // a matrix's parts and that do not, tiles of several sequences' rows and of a part of one row's
 // heads, and splits.
-inline void CheckPromptAttention(kernels::Device& b) {
+inline void CheckPromptAttention(kernels::Device& b,
+                                 std::optional<kernels::DType> kept = std::nullopt) {
   for (const kernels::DType type : kNumbers) {
     for (const int dim : {64, 128}) {
-      CheckAttention(b, {{300, 300}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16);
+      CheckAttention(b, {{300, 300}, {3, 3}, {140, 33}}, Heads(4, 2, dim), type, 16, kept);
     }
     for (const int dim : {8, 72, 120}) {
-      CheckAttention(b, {{130, 70}, {1, 1}, {257, 2}}, Heads(3, 1, dim), type, 7);
+      CheckAttention(b, {{130, 70}, {1, 1}, {257, 2}}, Heads(3, 1, dim), type, 7, kept);
     }
-    CheckAttention(b, {{400, 90}}, Heads(2, 2, 128, 130), type, 5);  // a window
+    CheckAttention(b, {{400, 90}}, Heads(2, 2, 128, 130), type, 5, kept);  // a window
     kernels::AttentionParams capped = Heads(4, 2, 64);
     capped.softcap = 5;
-    CheckAttention(b, {{200, 60}}, capped, type, 16);
-    CheckAttention(b, {{1100, 3}, {5, 2}}, Heads(4, 2, 128, 600), type, 16);  // in splits
-    CheckAttention(b, {{4200, 2}, {300, 2}, {9, 2}}, Heads(2, 1, 64), type, 16);
+    CheckAttention(b, {{200, 60}}, capped, type, 16, kept);
+    CheckAttention(b, {{1100, 3}, {5, 2}}, Heads(4, 2, 128, 600), type, 16, kept);  // in splits
+    CheckAttention(b, {{4200, 2}, {300, 2}, {9, 2}}, Heads(2, 1, 64), type, 16, kept);
   }
 }
 
@@ -181,13 +182,16 @@ inline void CheckStrangeKeysAndValues(kernels::Device& b, kernels::DType type) {
 
 // All bytes occur in one value at the only position. Its score is 0 and its weight 1, so results
 // are the bytes' numbers times their scale, of which f16 has not all digits. Rows of blocks of 16
-// are 16-byte aligned, of 7 4-byte aligned. `type` is that of queries.
-inline void CheckEveryByte(kernels::Device& b, kernels::DType type, float value_scale) {
+// are 16-byte aligned, of 7 4-byte aligned. `type` is that of queries. is_decode: the sequence
+// counts as a decode, otherwise as a prompt of one token.
+inline void CheckEveryByte(kernels::Device& b, kernels::DType type, float value_scale,
+                           bool is_decode) {
   for (const kernels::DType kept : {kernels::DType::kI8, kernels::DType::kF8}) {
     for (const int dim : {64, 128, 256}) {
       for (const int64_t block_size : {16, 7}) {
-        SCOPED_TRACE(::testing::Message() << static_cast<int>(kept) << " heads of " << dim
-                                          << " blocks of " << block_size);
+        SCOPED_TRACE(::testing::Message()
+                     << static_cast<int>(kept) << " heads of " << dim << " blocks of " << block_size
+                     << " decode " << is_decode);
         const int heads = 256 / dim;
         const int64_t half = block_size * kernels::KvRowElements(kept, dim);
         const HostTensor cache = HostTensor::Poisoned(kept, heads, 2 * half);
@@ -222,7 +226,7 @@ inline void CheckEveryByte(kernels::Device& b, kernels::DType type, float value_
         kv.block_tables = table;
         kv.kv_len = length;
         kv.query_begin = begin;
-        kv.num_decodes = 1;
+        kv.num_decodes = is_decode ? 1 : 0;
         b.ops().attention.PagedAttention(out, q, kv, Heads(heads, heads, dim));
         EXPECT_EQ(out.Get().matrix(), expected);
       }

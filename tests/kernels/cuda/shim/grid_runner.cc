@@ -23,6 +23,7 @@
 #include "kernels/cuda/attention/wgmma.h"
 #include "kernels/cuda/runtime/launch.h"
 #include "services/base/check.h"
+#include "tests/kernels/cuda/shim/block_scheduler.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::kernels::cuda {
@@ -40,7 +41,7 @@ constexpr size_t kMaxShared = 99 << 10, kMostShared = 227 << 10;
 // it.
 constexpr uint32_t kSharedAddress = 1024 + 176;
 
-enum class State : uint8_t { kRunnable, kAtWarp, kAtBlock, kDone };
+enum class State : uint8_t { kRunnable, kAtWarp, kAtBlock, kAtRelease, kDone };
 
 struct Copy {
   void* to;
@@ -78,8 +79,9 @@ struct Fiber {
   Stop stop;
   std::unique_ptr<std::array<char, kStackBytes>> stack;
   State state = State::kDone;
-  std::vector<Copy> copies;  // not yet arrived
-  size_t num_groups = 0;     // number of ended groups
+  const void* awaited = nullptr;  // in kAtRelease
+  std::vector<Copy> copies;       // not yet arrived
+  size_t num_groups = 0;          // number of ended groups
   size_t num_exchanges = 0;
   bool has_begun = false;
 
@@ -122,11 +124,6 @@ Runner& TheRunner() {
   return runner;
 }
 
-[[noreturn]] void Broken(const char* what) {
-  std::fprintf(stderr, "kernel: %s, block %u %u %u\n", what, blockIdx.x, blockIdx.y, blockIdx.z);
-  std::abort();
-}
-
 void RunFiber() {
   while (true) {
     Runner& runner = TheRunner();
@@ -159,18 +156,21 @@ void Release(Runner& runner, int begin, int end) {
   for (int i = begin; i < end; ++i) runner.fibers[i]->state = State::kRunnable;
 }
 
-// Runs the warp that begins with a thread until its threads end or wait for the block.
-void RunWarp(Runner& runner, int begin, bool backwards) {
+// Runs the warp that begins with a thread until its threads end or wait for others. Returns whether
+// any ran.
+bool RunWarp(Runner& runner, int begin, bool backwards) {
   const int end = std::min(runner.num_threads, begin + kWarp);
+  bool has_run = false;
   while (true) {
     for (int i = 0; i < end - begin; ++i) {
       const int t = backwards ? end - 1 - i : begin + i;
       if (runner.fibers[t]->state != State::kRunnable) continue;
+      has_run = true;
       runner.current = t;
       threadIdx = {static_cast<unsigned>(t), 0, 0};
       Switch(runner.scheduler, runner.fibers[t]->stop);
     }
-    if (!AllAre(runner, begin, end, State::kAtWarp)) return;
+    if (!AllAre(runner, begin, end, State::kAtWarp)) return has_run;
     Release(runner, begin, end);
     backwards = !backwards;
   }
@@ -187,19 +187,22 @@ void RunBlock(Runner& runner, bool backwards) {
   std::fill(runner.shared.begin(), runner.shared.end(), 0xff);
   unsigned char* const guard = runner.SharedMemory() + runner.shared_bytes;
   std::memset(guard, kGuard, kGuardBytes);
+  BeginBarriers();
   while (!AllAre(runner, 0, n, State::kDone)) {
     // A warp runs as far as it can before the next one moves.
     const int num_warps = (n + kWarp - 1) / kWarp;
+    bool has_run = false;
     for (int i = 0; i < num_warps; ++i) {
-      RunWarp(runner, (backwards ? num_warps - 1 - i : i) * kWarp, backwards);
+      has_run |= RunWarp(runner, (backwards ? num_warps - 1 - i : i) * kWarp, backwards);
     }
     backwards = !backwards;
     if (AllAre(runner, 0, n, State::kAtBlock)) {
       Release(runner, 0, n);
-    } else if (!AllAre(runner, 0, n, State::kDone)) {
+    } else if (!has_run) {
       Broken("threads wait for others that do not come");
     }
   }
+  EndBarriers();
   for (size_t i = 0; i < kGuardBytes; ++i) {
     if (guard[i] != kGuard) Broken("a write behind shared memory");
   }
@@ -278,6 +281,24 @@ void CheckShared(const void* data, size_t bytes = 16) {
 }
 
 }  // namespace
+
+void Broken(const char* what) {
+  std::fprintf(stderr, "kernel: %s, block %u %u %u\n", what, blockIdx.x, blockIdx.y, blockIdx.z);
+  std::abort();
+}
+
+void AwaitRelease(const void* what) {
+  Runner& runner = TheRunner();
+  runner.fibers[runner.current]->awaited = what;
+  Wait(State::kAtRelease);
+}
+void ReleaseThoseThatAwait(const void* what) {
+  for (const auto& fiber : TheRunner().fibers) {
+    if (fiber->state == State::kAtRelease && fiber->awaited == what) {
+      fiber->state = State::kRunnable;
+    }
+  }
+}
 
 unsigned char* SharedMemory() { return TheRunner().SharedMemory(); }
 void WaitForPreviousKernel() {
