@@ -22,7 +22,7 @@ TEST_F(GpuDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckEmbed(b(), 5, {1, 7, 300}, 9);
   CheckF16(b());
   CheckRmsNorm(b(), 4, {1, 5, 64, 128, 257, 1024, 4096, 8192});
-  CheckAddSum(b(), 5, {1, 9, 64, 520, 1024, 4096, 8192});
+  CheckAddSum(b(), 5, {1, 9, 64, 520, 1024, 4096, 8192, 8200});
   CheckRopes(b());
   CheckGates(b(), 2, {1, 255, 264, 3072});
   CheckSoftCap(b(), 3, 333);
@@ -31,6 +31,7 @@ TEST_F(GpuDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
 
 TEST_F(GpuDeviceTest, QueriesAndKeysAreRotatedAndKeptAsTheReferenceSays) {
   CheckRotateAndWriteKvs(b());
+  CheckRoundingToE4M3(b());
   CheckWriteKv(b(), *cpu_, {.rows = 6, .kv_heads = 3, .head_dim = 40, .block_size = 5});
 }
 

@@ -103,10 +103,15 @@ void CudaAttention::DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Te
   context_.Enqueue("RotateAndWriteKv", [&] {
     return WithType(q.dtype, [&]<typename T>() {
       return WithElement<T>(kv.cache.dtype, [&]<typename Element>() {
-        return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), Data<T>(q), Data<T>(k),
-                                      Data<const T>(v), Data<const int32_t>(slots), rows,
-                                      static_cast<int>(q.cols() / head_dim), arrays,
-                                      context_.kernels());
+        const HeadArrays<T> heads = {.q = Data<const T>(q),
+                                     .rotated_q = Data<T>(q),
+                                     .k = Data<T>(k),
+                                     .v = Data<const T>(v),
+                                     .q_stride = q.cols(),
+                                     .kv_stride = k.cols(),
+                                     .num_heads = static_cast<int>(q.cols() / head_dim)};
+        return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), heads,
+                                      Data<const int32_t>(slots), rows, arrays, context_.kernels());
       });
     });
   });

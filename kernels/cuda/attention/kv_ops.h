@@ -32,12 +32,22 @@ struct HeadRotationArrays {
 // The largest head that RotateAndWriteKv takes: a warp's threads load 16 bytes each.
 constexpr int64_t MaxHeadDim(DType dtype) { return 32 * 16 / static_cast<int64_t>(SizeOf(dtype)); }
 
-// AttentionOps::RotateAndWriteKv with q [rows, num_heads * head_dim]. Heads are 16-byte aligned,
-// and none is larger than MaxHeadDim.
+// The heads of rows of T. Rows of q are q_stride elements apart, those of k and v kv_stride.
+template <typename T>
+struct HeadArrays {
+  const T* q;    // num_heads of them
+  T* rotated_q;  // [rows, num_heads * head_dim]; may be q where that lies side by side
+  T* k;          // holds anything afterwards
+  const T* v;
+  int64_t q_stride, kv_stride;
+  int num_heads;
+};
+
+// AttentionOps::RotateAndWriteKv. Heads are 16-byte aligned, and none is larger than MaxHeadDim.
 template <typename T, typename Element>
-cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, T* q, T* k, const T* v,
-                             const int32_t* slots, int64_t rows, int num_heads,
-                             const HeadRotationArrays& how, KernelStream stream);
+cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, const HeadArrays<T>& heads,
+                             const int32_t* slots, int64_t rows, const HeadRotationArrays& how,
+                             KernelStream stream);
 
 // AttentionOps::CopyKvBlocks with blocks of block_bytes (a multiple of 4); pairs [num_pairs, 2].
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,

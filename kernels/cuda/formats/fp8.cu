@@ -12,20 +12,35 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// One block per row finds the largest magnitude, then rounds, while the row still is in a cache.
+// One block per row finds the largest magnitude, then rounds the row, which its threads have kept.
 // Bound by reading the row.
-template <int N>
+__global__ void CONTINUO_BLOCK_OF(kMostRowThreads)
+    QuantiseHeldRowsKernel(Fp8Rows out, const uint16_t* x, int64_t rows, int k) {
+  WaitForPreviousKernel();
+  const int step = static_cast<int>(blockDim.x) * 8;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const uint16_t* const from = x + row * k;
+    HeldChunk held[kMostHeldChunks];
+    CONTINUO_UNROLL
+    for (int j = 0; j < kMostHeldChunks; ++j) {
+      const int i = j * step + static_cast<int>(threadIdx.x) * 8;
+      held[j] = i < k ? LoadHeld(from + i) : HeldChunk{};
+    }
+    uint32_t largest = 0;
+    CONTINUO_UNROLL
+    for (int j = 0; j < kMostHeldChunks; ++j) Include(largest, held[j]);
+    StoreHeldRowInFp8(out, row, held, k, largest, reinterpret_cast<float*>(SharedMemory()));
+  }
+}
+
+// The same for rows that are longer or not aligned, which it reads again from a cache.
 __global__ void QuantiseRowsKernel(Fp8Rows out, const uint16_t* x, int64_t rows, int64_t k) {
   WaitForPreviousKernel();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const uint16_t* const from = x + row * k;
-    RowExtent extent;
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < k; i += kThreads * N) {
-      const Chunk<uint16_t, N> chunk = LoadChunk<N>(from + i);
-      CONTINUO_UNROLL
-      for (int j = 0; j < N; ++j) Include(extent, Widen(chunk.at[j]));
-    }
-    StoreRowInFp8<N>(out, row, from, k, extent, reinterpret_cast<float*>(SharedMemory()));
+    uint32_t largest = 0;
+    for (int64_t i = threadIdx.x; i < k; i += blockDim.x) Include(largest, from[i]);
+    StoreRowInFp8<1>(out, row, from, k, largest, reinterpret_cast<float*>(SharedMemory()));
   }
 }
 
@@ -58,10 +73,15 @@ __global__ void ScaleRowsKernel(T* out, const float* sum, int64_t stride, const 
 cudaError_t QuantiseRows(const Fp8Rows& out, const uint16_t* x, int64_t rows, int64_t k,
                          KernelStream stream) {
   if (rows == 0 || k == 0) return cudaSuccess;
-  const bool in_chunks = k % 8 == 0 && IsAligned(x) && IsAligned(out.numbers);
-  return Launch("QuantiseRows", in_chunks ? QuantiseRowsKernel<8> : QuantiseRowsKernel<1>,
-                static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20)), kThreads,
-                ExtentFloats(kThreads) * sizeof(float), stream, out, x, rows, k);
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20));
+  const int threads = RowThreadsFor(rows, k);
+  const auto shared = static_cast<size_t>(ExtentFloats(threads)) * sizeof(float);
+  if (HoldsRow(k, threads) && IsAligned(x) && IsAligned(out.numbers)) {
+    return Launch("QuantiseRows", QuantiseHeldRowsKernel, blocks, threads, shared, stream, out, x,
+                  rows, k);
+  }
+  return Launch("QuantiseRows", QuantiseRowsKernel, blocks, threads, shared, stream, out, x, rows,
+                k);
 }
 
 template <typename T>

@@ -20,13 +20,14 @@ namespace continuo::kernels::cuda {
 // for Deep Learning", 2022).
 inline constexpr float kLargestE4M3 = 448;
 
-// Rounds to nearest, ties to even, and saturates at the largest number.
-CONTINUO_HOST_DEVICE inline uint8_t ToE4M3(float value) {
+// Rounds to nearest, ties to even, and saturates at the largest number, infinity too. NaN becomes
+// 0x7f.
+CONTINUO_HOST_DEVICE inline uint8_t RoundToE4M3(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
   const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);
   bits &= 0x7fffffffu;
-  if (bits > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7f);
+  if (bits > 0x7f800000u) return 0x7f;
   float size = 0;
   std::memcpy(&size, &bits, sizeof(size));
   if (size >= kLargestE4M3) return static_cast<uint8_t>(sign | 0x7e);
@@ -38,6 +39,25 @@ CONTINUO_HOST_DEVICE inline uint8_t ToE4M3(float value) {
   }
   bits += 0x7ffffu + (bits >> 20 & 1u);
   return static_cast<uint8_t>(sign | ((bits >> 20) - (uint32_t{127 - 7} << 3)));
+}
+
+// Rounds two numbers in this way and packs them, the first in the low byte. Compute capability 8.9
+// and newer have an instruction for it (PTX ISA, cvt.rn.satfinite.e4m3x2.f32).
+CONTINUO_HOST_DEVICE inline uint16_t ToE4M3Pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t pair = 0;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return static_cast<uint16_t>(RoundToE4M3(low) | RoundToE4M3(high) << 8);
+#endif
+}
+CONTINUO_HOST_DEVICE inline uint8_t ToE4M3(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  return static_cast<uint8_t>(ToE4M3Pair(value, 0));
+#else
+  return RoundToE4M3(value);
+#endif
 }
 
 CONTINUO_HOST_DEVICE inline float FromE4M3(uint8_t bits) {

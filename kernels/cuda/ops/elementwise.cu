@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cuda/formats/fp8_row.h"
+#include "kernels/cuda/formats/held_chunk.h"
 #include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/launch.h"
 
@@ -13,27 +14,45 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Returns gate / (1 + e^-x). With kExactly it costs four times the instructions. Without, e^-x is
+// wrong by up to 2^-24 |x| of itself, which rounding to 16 bits hides.
+template <bool kExactly>
+__device__ float TimesSigmoid(float gate, float x) {
+  if constexpr (kExactly) return gate / (1.0f + expf(-x));
+  constexpr float kLog2OfE = 1.4426950408889634f;
+  return gate * Reciprocal(1.0f + Exp2(x * -kLog2OfE));
+}
+
 struct Silu {
-  __device__ static float Of(float gate) { return gate / (1.0f + expf(-gate)); }
+  template <bool kExactly>
+  __device__ static float Of(float gate) {
+    return TimesSigmoid<kExactly>(gate, gate);
+  }
 };
 
 // Gelu in its tanh form, with tanh written by the exponential.
 struct Gelu {
+  template <bool kExactly>
   __device__ static float Of(float gate) {
     constexpr float kTwoRoots = 1.5957691216057308f;  // 2 √(2 / π)
-    const float inner = gate + 0.044715f * (gate * gate * gate);
-    return gate / (1.0f + expf(-kTwoRoots * inner));
+    return TimesSigmoid<kExactly>(gate, kTwoRoots * (gate + 0.044715f * (gate * gate * gate)));
   }
 };
 
-template <typename Activation, typename T, int N>
-__device__ Chunk<T, N> ActivateMul(const Chunk<T, N>& gates, const Chunk<T, N>& ups) {
-  Chunk<T, N> result;
+template <typename Activation, typename T>
+__device__ float ActivateMul(float gate, float up) {
+  return Activation::template Of<sizeof(T) == 4>(gate) * up;
+}
+
+template <typename Activation, typename T>
+__device__ HeldChunk ActivateMul(const HeldChunk& gates, const HeldChunk& ups) {
+  HeldValues<T> values(gates);
+  const HeldValues<T> factors(ups);
   CONTINUO_UNROLL
-  for (int j = 0; j < N; ++j) {
-    Store(&result.at[j], Activation::Of(Widen(gates.at[j])) * Widen(ups.at[j]));
+  for (int j = 0; j < values.kNumber; ++j) {
+    values.at[j] = ActivateMul<Activation, T>(values.at[j], factors.at[j]);
   }
-  return result;
+  return values.Rounded();
 }
 
 // A thread computes a chunk of N elements. Bound by two reads and a write of memory.
@@ -43,30 +62,65 @@ __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n)
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * N;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N; i < n;
        i += step) {
-    StoreChunk<N>(out + i, ActivateMul<Activation>(LoadChunk<N>(gate + i), LoadChunk<N>(up + i)));
+    if constexpr (N == 1) {
+      Store(out + i, ActivateMul<Activation, T>(Widen(gate[i]), Widen(up[i])));
+    } else {
+      StoreHeld(out + i, ActivateMul<Activation, T>(LoadHeld(gate + i), LoadHeld(up + i)));
+    }
   }
 }
 
-// The same for bf16, one block per row, which then rounds the row to e4m3. There are enough threads
-// for few iterations, since a single row is bound by latency.
-constexpr int kMostRowThreads = 1024;
-template <typename Activation, int N>
+// The same for bf16, one block per row, which then rounds the row to e4m3. Its threads keep what
+// they have computed until its largest magnitude is known. Bound by memory.
+template <typename Activation>
 __global__ void CONTINUO_BLOCK_OF(kMostRowThreads)
     ActivateMulInFp8Kernel(uint16_t* out, Fp8Rows fp8, const uint16_t* gate, const uint16_t* up,
-                           int64_t rows, int64_t cols) {
+                           int64_t rows, int cols) {
   WaitForPreviousKernel();
-  const int64_t step = static_cast<int64_t>(blockDim.x) * N;
+  constexpr int kAtOnce = 2;  // chunks whose loads are in flight
+  const int step = static_cast<int>(blockDim.x) * 8, first = static_cast<int>(threadIdx.x) * 8;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t begin = row * cols;
-    RowExtent extent;
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += step) {
-      const Chunk<uint16_t, N> result =
-          ActivateMul<Activation>(LoadChunk<N>(gate + begin + i), LoadChunk<N>(up + begin + i));
+    HeldChunk held[kMostHeldChunks];
+    uint32_t largest = 0;
+    CONTINUO_UNROLL
+    for (int j = 0; j < kMostHeldChunks; j += kAtOnce) {
+      if (j * step >= cols) break;
+      HeldChunk gates[kAtOnce] = {}, ups[kAtOnce] = {};
       CONTINUO_UNROLL
-      for (int j = 0; j < N; ++j) Include(extent, Widen(result.at[j]));
-      StoreChunk<N>(out + begin + i, result);
+      for (int c = 0; c < kAtOnce; ++c) {
+        const int i = (j + c) * step + first;
+        if (i >= cols) continue;
+        gates[c] = LoadHeld(gate + begin + i);
+        ups[c] = LoadHeld(up + begin + i);
+      }
+      CONTINUO_UNROLL
+      for (int c = 0; c < kAtOnce; ++c) {
+        const int i = (j + c) * step + first;
+        held[j + c] = ActivateMul<Activation, uint16_t>(gates[c], ups[c]);  // zeros give zeros
+        Include(largest, held[j + c]);
+        if (i < cols) StoreHeld(out + begin + i, held[j + c]);
+      }
     }
-    StoreRowInFp8<N>(fp8, row, out + begin, cols, extent, reinterpret_cast<float*>(SharedMemory()));
+    StoreHeldRowInFp8(fp8, row, held, cols, largest, reinterpret_cast<float*>(SharedMemory()));
+  }
+}
+
+// The same for rows that are longer or not aligned, which it reads again from a cache.
+template <typename Activation>
+__global__ void ActivateMulInFp8TwiceKernel(uint16_t* out, Fp8Rows fp8, const uint16_t* gate,
+                                            const uint16_t* up, int64_t rows, int64_t cols) {
+  WaitForPreviousKernel();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t begin = row * cols;
+    uint32_t largest = 0;
+    for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) {
+      uint16_t* const to = out + begin + i;
+      Store(to, ActivateMul<Activation, uint16_t>(Widen(gate[begin + i]), Widen(up[begin + i])));
+      Include(largest, *to);
+    }
+    StoreRowInFp8<1>(fp8, row, out + begin, cols, largest,
+                     reinterpret_cast<float*>(SharedMemory()));
   }
 }
 
@@ -94,16 +148,16 @@ cudaError_t ActivateMulInFp8(const char* name, uint16_t* out, const Fp8Rows& fp8
                              const uint16_t* gate, const uint16_t* up, int64_t rows, int64_t cols,
                              KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  const bool in_chunks =
-      cols % 8 == 0 && IsAligned(out) && IsAligned(gate) && IsAligned(up) && IsAligned(fp8.numbers);
-  const int64_t chunks = cols / (in_chunks ? 8 : 1);
-  const int threads = chunks > 2 * kThreads ? kMostRowThreads : kThreads;
-  return Launch(
-      name,
-      in_chunks ? ActivateMulInFp8Kernel<Activation, 8> : ActivateMulInFp8Kernel<Activation, 1>,
-      static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20)), threads,
-      static_cast<size_t>(ExtentFloats(threads)) * sizeof(float), stream, out, fp8, gate, up, rows,
-      cols);
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(rows, int64_t{1} << 20));
+  const int threads = RowThreadsFor(rows, cols);
+  const auto shared = static_cast<size_t>(ExtentFloats(threads)) * sizeof(float);
+  if (HoldsRow(cols, threads) && IsAligned(out) && IsAligned(gate) && IsAligned(up) &&
+      IsAligned(fp8.numbers)) {
+    return Launch(name, ActivateMulInFp8Kernel<Activation>, blocks, threads, shared, stream, out,
+                  fp8, gate, up, rows, cols);
+  }
+  return Launch(name, ActivateMulInFp8TwiceKernel<Activation>, blocks, threads, shared, stream, out,
+                fp8, gate, up, rows, cols);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/formats/fp8_row.h"
+#include "kernels/cuda/formats/held_chunk.h"
 #include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/launch.h"
 
@@ -94,25 +95,24 @@ __device__ float AddSquares(float sum, const Chunk<T, N>& chunk) {
 }
 
 // Returns the factor of a row's RmsNorm from its threads' sums of squares, which are added in a
-// tree.
+// tree: the lanes of a warp first.
 __device__ inline float NormFactor(float sum, int64_t cols, float eps) {
-  float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kRowThreads]
+  constexpr int kWarps = kRowThreads / kWarp;
+  float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kWarps]
   const int thread = static_cast<int>(threadIdx.x);
-  sums[thread] = sum;
-  for (int half = kRowThreads / 2; half > 0; half /= 2) {
-    SyncBlock();
-    if (thread < half) sums[thread] += sums[thread + half];
-  }
+  for (int half = kWarp / 2; half > 0; half /= 2) sum += ShuffleXor(sum, half);
+  if (thread % kWarp == 0) sums[thread / kWarp] = sum;
   SyncBlock();
-  const float factor = 1.0f / sqrtf(sums[0] / static_cast<float>(cols) + eps);
+  sum = sums[thread % kWarps];
+  for (int half = kWarps / 2; half > 0; half /= 2) sum += ShuffleXor(sum, half);
   SyncBlock();  // before sums is filled again
-  return factor;
+  return 1.0f / sqrtf(sum / static_cast<float>(cols) + eps);
 }
 
-// Returns the extent of what the thread has written.
+// Returns the largest magnitude of bf16 numbers that the thread has written.
 template <typename T, int N>
-__device__ RowExtent ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
-  RowExtent extent;
+__device__ uint32_t ScaleRow(T* out, const T* x, const float* gain, int64_t cols, float factor) {
+  uint32_t largest = 0;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < cols; i += kRowThreads * N) {
     const Chunk<T, N> chunk = LoadChunk<N>(x + i);
     const Floats<N> gains = LoadFloats<N>(gain + i);
@@ -120,11 +120,11 @@ __device__ RowExtent ScaleRow(T* out, const T* x, const float* gain, int64_t col
     CONTINUO_UNROLL
     for (int j = 0; j < N; ++j) {
       Store(&result.at[j], Widen(chunk.at[j]) * factor * gains.at[j]);
-      Include(extent, Widen(result.at[j]));
+      if constexpr (std::is_same_v<T, uint16_t>) Include(largest, result.at[j]);
     }
     StoreChunk<N>(out + i, result);
   }
-  return extent;
+  return largest;
 }
 
 // One block per row sums squares, then passes over x again, which is still in the L2 cache. Bound
@@ -159,10 +159,75 @@ __global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, co
       squares = AddSquares(squares, chunk);
     }
     T* const scaled = out + row * cols;
-    const RowExtent extent = ScaleRow<T, N>(scaled, to, gain, cols, NormFactor(squares, cols, eps));
+    const uint32_t largest = ScaleRow<T, N>(scaled, to, gain, cols, NormFactor(squares, cols, eps));
     if constexpr (std::is_same_v<T, uint16_t>) {
       if (fp8.numbers == nullptr) continue;
-      StoreRowInFp8<N>(fp8, row, scaled, cols, extent, reinterpret_cast<float*>(SharedMemory()));
+      StoreRowInFp8<N>(fp8, row, scaled, cols, largest, reinterpret_cast<float*>(SharedMemory()));
+    }
+  }
+}
+
+// The same for rows that stay in registers, up to kHeld chunks of a thread. It asks for the gains
+// before it waits, since no kernel writes them.
+template <typename T, int kHeld>
+__global__ void CONTINUO_BLOCK_OF(kRowThreads)
+    AddSumNormHeldKernel(T* out, Fp8Rows fp8, T* x, const float* sum, const float* bias,
+                         const float* gain, int64_t rows, int cols, float eps) {
+  constexpr int N = kChunk<T>, kStep = kRowThreads * N;
+  const int first = static_cast<int>(threadIdx.x) * N;
+  CONTINUO_UNROLL
+  for (int j = 0; j < kHeld; ++j) {
+    if (first + j * kStep < cols) Prefetch(gain + first + j * kStep);
+  }
+  WaitForPreviousKernel();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* const to = x + row * cols + first;
+    const float* const from = sum + row * cols + first;
+    HeldChunk held[kHeld];
+    Floats<N> sums[kHeld];
+    CONTINUO_UNROLL
+    for (int j = 0; j < kHeld; ++j) {
+      held[j] = {};
+      sums[j] = {};
+      if (first + j * kStep >= cols) continue;
+      held[j] = LoadHeld(to + j * kStep);
+      sums[j] = LoadFloats<N>(from + j * kStep);
+    }
+    float squares = 0;
+    CONTINUO_UNROLL
+    for (int j = 0; j < kHeld; ++j) {
+      const int i = first + j * kStep;
+      if (i >= cols) continue;
+      Floats<N>& addends = sums[j];
+      if (bias != nullptr) {
+        const Floats<N> biases = LoadFloats<N>(bias + i);
+        CONTINUO_UNROLL
+        for (int e = 0; e < N; ++e) addends.at[e] += biases.at[e];
+      }
+      const HeldChunk rounded = HeldValues<T>(addends.at).Rounded();
+      held[j] = (HeldValues<T>(held[j]) + HeldValues<T>(rounded)).Rounded();
+      StoreHeld(to + j * kStep, held[j]);
+      const HeldValues<T> values(held[j]);
+      CONTINUO_UNROLL
+      for (int e = 0; e < N; ++e) squares = fmaf(values.at[e], values.at[e], squares);
+    }
+    const float factor = NormFactor(squares, cols, eps);
+    uint32_t largest = 0;
+    CONTINUO_UNROLL
+    for (int j = 0; j < kHeld; ++j) {
+      const int i = first + j * kStep;
+      if (i >= cols) continue;
+      const Floats<N> gains = LoadFloats<N>(gain + i);
+      HeldValues<T> values(held[j]);
+      CONTINUO_UNROLL
+      for (int e = 0; e < N; ++e) values.at[e] = values.at[e] * factor * gains.at[e];
+      held[j] = values.Rounded();
+      StoreHeld(out + row * cols + i, held[j]);
+      if constexpr (std::is_same_v<T, uint16_t>) Include(largest, held[j]);
+    }
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      if (fp8.numbers == nullptr) continue;
+      StoreHeldRowInFp8(fp8, row, held, cols, largest, reinterpret_cast<float*>(SharedMemory()));
     }
   }
 }
@@ -233,8 +298,8 @@ cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t
   if (rows == 0 || cols == 0) return cudaSuccess;
   const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) && IsAligned(gain);
   return Launch("RmsNorm", in_chunks ? RmsNormKernel<T, kChunk<T>> : RmsNormKernel<T, 1>,
-                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, x, gain,
-                rows, cols, eps);
+                RowBlocks(rows), kRowThreads, kRowThreads / kWarp * sizeof(float), stream, out, x,
+                gain, rows, cols, eps);
 }
 
 template <typename T>
@@ -252,14 +317,24 @@ template <typename T>
 cudaError_t AddSumNorm(T* out, const Fp8Rows& fp8, T* x, const float* sum, const float* bias,
                        const float* gain, int64_t rows, int64_t cols, float eps,
                        KernelStream stream) {
-  static_assert(ExtentFloats(kRowThreads) <= kRowThreads);
   if (rows == 0 || cols == 0) return cudaSuccess;
   const bool in_chunks = cols % kChunk<T> == 0 && IsAligned(x) && IsAligned(out) &&
                          IsAligned(sum) && IsAligned(bias) && IsAligned(gain) &&
                          IsAligned(fp8.numbers);
+  constexpr size_t kShared = kRowThreads / kWarp * sizeof(float);
+  static_assert(ExtentFloats(kRowThreads) * sizeof(float) <= kShared);
+  // A row in e4m3 may be filled up with a chunk.
+  const int64_t chunks = (fp8.numbers == nullptr ? cols : Fp8Layout::Padded(cols)) / kChunk<T>;
+  if (in_chunks && chunks <= 4 * kRowThreads) {
+    const bool short_rows = chunks <= 2 * kRowThreads;
+    return Launch("AddSumNorm",
+                  short_rows ? AddSumNormHeldKernel<T, 2> : AddSumNormHeldKernel<T, 4>,
+                  RowBlocks(rows), kRowThreads, kShared, stream, out, fp8, x, sum, bias, gain, rows,
+                  cols, eps);
+  }
   return Launch("AddSumNorm", in_chunks ? AddSumNormKernel<T, kChunk<T>> : AddSumNormKernel<T, 1>,
-                RowBlocks(rows), kRowThreads, kRowThreads * sizeof(float), stream, out, fp8, x, sum,
-                bias, gain, rows, cols, eps);
+                RowBlocks(rows), kRowThreads, kShared, stream, out, fp8, x, sum, bias, gain, rows,
+                cols, eps);
 }
 
 template <typename T>

@@ -25,6 +25,7 @@ TEST_F(CudaDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckF16(b());
   CheckRmsNorm(b(), 4, {1, 5, 64, 257, 1024});
   CheckAddSum(b(), 5, {1, 9, 64, 520, 1024, 2056});
+  CheckAddSum(b(), 1, {4104, 8192, 8200});
   CheckRopes(b());
   CheckGates(b(), 2, {1, 255, 264, 3072});
   CheckSoftCap(b(), 3, 333);
@@ -33,6 +34,7 @@ TEST_F(CudaDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
 
 TEST_F(CudaDeviceTest, QueriesAndKeysAreRotatedAndKeptAsTheReferenceSays) {
   CheckRotateAndWriteKvs(b());
+  CheckRoundingToE4M3(b());
   CheckWriteKv(b(), *cpu_, {.rows = 6, .kv_heads = 3, .head_dim = 40, .block_size = 5});
 }
 

@@ -194,6 +194,16 @@ TEST_F(CudaDeviceTest, ProductsInFp8TakeTheRowsThatAnOpPrepared) {
   }
 }
 
+// Of many rows a thread takes more; of a row that is too long for registers it takes its chunks
+// twice.
+TEST_F(CudaDeviceTest, ProductsInFp8TakeManyRowsAndLongOnes) {
+  Make(/*deterministic=*/false);
+  CheckFp8BehindOps(b(), 256, 8, 1032);
+  CheckFp8(b(), {256}, 16, 1112, 0x1p-24, /*most_checked=*/8);
+  CheckFp8BehindOps(b(), 1, 8200, 16);
+  CheckFp8(b(), {1}, 16, 65544, 0x1p-24);
+}
+
 // Scratch holds fewer rows, or these without the product's sums: prepared rows are taken in slices.
 TEST_F(CudaDeviceTest, ProductsInFp8TakePreparedRowsInSlicesWhereScratchIsShort) {
   for (const size_t scratch_bytes : {size_t{1000}, size_t{2000}}) {

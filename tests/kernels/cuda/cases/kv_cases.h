@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/bfloat16.h"
 #include "kernels/device.h"
 #include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/device_tensor.h"
@@ -288,8 +289,82 @@ inline void CheckRotateAndWriteKv(kernels::Device& b, const KvSizes& s, int64_t 
   }
 }
 
-// Heads are 16-byte aligned or not, and rotated as a whole or in part.
+// Returns the numbers that decide how a device rounds to e4m3: all of bf16 up to the largest, or
+// the e4m3 numbers, the middles between them and the neighbours of these. There is no -0.
+inline std::vector<float> NumbersToRound(kernels::DType type) {
+  std::vector<float> numbers = {0};
+  const auto add = [&](float size) {
+    if (size == 0) return;
+    numbers.push_back(size);
+    numbers.push_back(-size);
+  };
+  if (type == kernels::DType::kBF16) {
+    for (uint32_t bits = 1; bits <= kernels::ToBF16(448.0f); ++bits) {
+      add(kernels::FromBF16(static_cast<uint16_t>(bits)));
+    }
+    return numbers;
+  }
+  for (uint8_t byte = 0; byte < 0x7e; ++byte) {
+    const auto low = static_cast<float>(E4M3Value(byte)),
+               high = static_cast<float>(E4M3Value(static_cast<uint8_t>(byte + 1)));
+    const float middle = low + (high - low) / 2;
+    for (const float size : {low, std::nextafter(middle, 0.0f), middle,
+                             std::nextafter(middle, 500.0f), std::nextafter(high, 0.0f)}) {
+      add(size);
+    }
+  }
+  return numbers;
+}
+
+// A device rounds to e4m3 as it is defined, whatever instructions it has. Each row's largest number
+// is 448, so that its scale is 1, and nothing is rotated.
+inline void CheckRoundingToE4M3(kernels::Device& b) {
+  constexpr int64_t kHeads = 8, kDim = 128;
+  Random random(35);
+  for (const kernels::DType type : {kernels::DType::kBF16, kernels::DType::kF32}) {
+    const std::vector<float> numbers = NumbersToRound(type);
+    const auto a_row = kHeads * (kDim - 1);
+    const KvSizes s = {.rows = (static_cast<int64_t>(numbers.size()) + a_row - 1) / a_row,
+                       .kv_heads = kHeads,
+                       .head_dim = kDim,
+                       .block_size = 16};
+    HostTensor x(type, s.rows, kHeads * kDim);
+    auto number = numbers.begin();
+    for (int64_t i = 0; i < s.rows * kHeads * kDim; ++i) {
+      x.Set(i, i % kDim == kDim - 1 ? 448.0f : number == numbers.end() ? 1.0f : *number++);
+    }
+    ASSERT_TRUE(number == numbers.end());
+    HostTensor angles(kernels::DType::kF32, s.rows, kDim);
+    for (int64_t i = 0; i < s.rows * kDim; ++i) angles.Set(i, i % kDim < kDim / 2 ? 1 : 0);
+    const std::vector<int32_t> slots = ShuffledSlots(s, random);
+    const EmptyKv expected(s, kernels::DType::kF8);
+    const DeviceTensor device_angles(b, angles), device_slots(b, HostTensor::OfInts(slots));
+    for (const bool joined : {false, true}) {
+      const DeviceTensor cache(b, expected.kv().cache), q(b, x), k(b, x), v(b, x);
+      kernels::PagedKv kv = expected.kv();
+      kv.cache = cache;
+      if (joined) {
+        b.ops().attention.RotateAndWriteKv(kv, q, k, v, device_slots,
+                                           {.angles = device_angles, .head_dim = kDim});
+      } else {
+        b.ops().attention.WriteKv(kv, k, v, device_slots);
+      }
+      const EmptyKv host(s, kernels::DType::kF8);
+      WriteKvBytes(host.kv(), x, 0, slots);
+      WriteKvBytes(host.kv(), x, 1, slots);
+      EXPECT_TRUE(cache.Get().bytes() == host.cache().bytes())
+          << NameOf(type) << ", joined " << joined;
+    }
+  }
+}
+
+// Heads are 16-byte aligned or not, and rotated as a whole or in part; bytes of a cache are aligned
+// where blocks are even.
 inline void CheckRotateAndWriteKvs(kernels::Device& b) {
+  for (const int64_t head_dim : {16, 64, 96, 128, 256}) {
+    CheckRotateAndWriteKv(b, {.rows = 5, .kv_heads = 2, .head_dim = head_dim, .block_size = 16}, 3,
+                          head_dim);
+  }
   for (const auto& [head_dim, rotated] : std::vector<std::array<int64_t, 2>>{
            {128, 128}, {64, 64}, {40, 40}, {96, 24}, {256, 256}, {20, 20}, {8, 8}}) {
     CheckRotateAndWriteKv(b, {.rows = 6, .kv_heads = 2, .head_dim = head_dim, .block_size = 5}, 3,

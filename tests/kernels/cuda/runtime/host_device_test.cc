@@ -69,7 +69,8 @@ TEST(HostDeviceTest, E4M3IsTheNearestOfItsNumbersTheEvenOneOfTwo) {
     EXPECT_EQ(ToE4M3(large), 0x7e);
     EXPECT_EQ(ToE4M3(-large), 0xfe);
   }
-  EXPECT_EQ(ToE4M3(std::numeric_limits<float>::quiet_NaN()) & 0x7f, 0x7f);
+  EXPECT_EQ(ToE4M3(-std::numeric_limits<float>::quiet_NaN()), 0x7f);
+  EXPECT_EQ(ToE4M3Pair(1, -448), 0xfe38);
   EXPECT_EQ(ToE4M3(std::numeric_limits<float>::denorm_min()), 0);
 }
 
