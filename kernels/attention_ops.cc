@@ -21,6 +21,16 @@ void CheckCache(const PagedKv& kv, int64_t columns) {
                  2 * kv.block_size * KvRowElements(kv.cache.dtype, columns / num_heads));
 }
 
+// Checks the rotation of heads [rows, …].
+void CheckRotation(const Tensor& heads, const HeadRotation& rotation) {
+  const auto& [q_gain, k_gain, eps, angles, head_dim] = rotation;
+  CONTINUO_CHECK(head_dim > 0 && heads.cols() % head_dim == 0);
+  CONTINUO_CHECK(angles.dtype == DType::kF32 && angles.rows() == heads.rows());
+  CONTINUO_CHECK(angles.cols() <= head_dim && angles.cols() % 2 == 0);
+  CONTINUO_CHECK(q_gain.size() == k_gain.size());
+  CONTINUO_CHECK(q_gain.size() == 0 || q_gain.size() == head_dim);
+}
+
 }  // namespace
 
 void AttentionOps::RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) {
@@ -47,16 +57,12 @@ void AttentionOps::WriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) 
 
 void AttentionOps::RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
                                     const HeadRotation& rotation) {
-  const auto& [q_gain, k_gain, eps, angles, head_dim] = rotation;
   CheckRows(k, v, slots);
   CONTINUO_CHECK(q.dtype == k.dtype && q.rows() == k.rows());
-  CONTINUO_CHECK(head_dim > 0 && q.cols() % head_dim == 0 && k.cols() % head_dim == 0);
-  CONTINUO_CHECK(angles.dtype == DType::kF32 && angles.rows() == q.rows());
-  CONTINUO_CHECK(angles.cols() <= head_dim && angles.cols() % 2 == 0);
-  CONTINUO_CHECK(q_gain.size() == k_gain.size());
-  CONTINUO_CHECK(q_gain.size() == 0 || q_gain.size() == head_dim);
+  CheckRotation(q, rotation);
+  CONTINUO_CHECK(k.cols() % rotation.head_dim == 0);
   if (k.size() > 0) {
-    CONTINUO_CHECK(k.cols() == kv.cache.shape[1] * head_dim);
+    CONTINUO_CHECK(k.cols() == kv.cache.shape[1] * rotation.head_dim);
     CheckCache(kv, k.cols());
   }
   if (q.size() > 0 || k.size() > 0) DoRotateAndWriteKv(kv, q, k, v, slots, rotation);
@@ -71,6 +77,23 @@ void AttentionOps::DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Ten
   Rope(q, rotation.angles, rotation.head_dim);
   Rope(k, rotation.angles, rotation.head_dim);
   WriteKv(kv, k, v, slots);
+}
+
+void AttentionOps::RotateJoinedAndWriteKv(const PagedKv& kv, Tensor q, Tensor qkv, Tensor slots,
+                                          const HeadRotation& rotation) {
+  CONTINUO_CHECK(TakesJoinedHeads());
+  CONTINUO_CHECK(IsActivation(q.dtype) && q.dtype == qkv.dtype && q.rows() == qkv.rows());
+  CONTINUO_CHECK(slots.dtype == DType::kI32 && slots.size() == q.rows());
+  CheckRotation(q, rotation);
+  const int64_t kv_columns = kv.cache.shape[1] * rotation.head_dim;
+  CONTINUO_CHECK(qkv.cols() == q.cols() + 2 * kv_columns && q.cols() > 0);
+  CheckCache(kv, kv_columns);
+  if (q.rows() > 0) DoRotateJoinedAndWriteKv(kv, q, qkv, slots, rotation);
+}
+
+void AttentionOps::DoRotateJoinedAndWriteKv(const PagedKv& /*kv*/, Tensor /*q*/, Tensor /*qkv*/,
+                                            Tensor /*slots*/, const HeadRotation& /*rotation*/) {
+  CONTINUO_CHECK(!TakesJoinedHeads());
 }
 
 void AttentionOps::CopyKvBlocks(const PagedKv& kv, Tensor pairs) {

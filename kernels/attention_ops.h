@@ -70,6 +70,9 @@ class AttentionOps {
 
   // Returns whether the device keeps keys and values of a type beside activations of a type.
   virtual bool SupportsKvType(DType type, DType activations) const = 0;
+  // Returns whether queries, keys and values are to be computed by one product with stacked
+  // matrices, for RotateJoinedAndWriteKv.
+  virtual bool TakesJoinedHeads() const { return false; }
 
   // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of
   // positions[r] * frequencies[i] (product and reduction in f64, rounded to f32), times `scale`.
@@ -83,6 +86,12 @@ class AttentionOps {
   // give. q [rows, num_heads * head_dim] changes in place; k holds anything afterwards.
   void RotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
                         const HeadRotation& rotation);
+  // RotateAndWriteKv of heads that lie in one matrix, as a product with stacked matrices leaves
+  // them: qkv [rows, (num_heads + 2 * num_kv_heads) * head_dim] has a row's queries, then its keys,
+  // then its values, and holds anything afterwards. q [rows, num_heads * head_dim] receives the
+  // changed queries and does not overlap qkv. The device TakesJoinedHeads.
+  void RotateJoinedAndWriteKv(const PagedKv& kv, Tensor q, Tensor qkv, Tensor slots,
+                              const HeadRotation& rotation);
   // Copies whole KV blocks of one layer: pairs i32 [n, 2] of (from, to), in order.
   void CopyKvBlocks(const PagedKv& kv, Tensor pairs);
   // Causal attention of each row over its sequence's cache. out, q: [rows, num_heads * head_dim].
@@ -97,6 +106,9 @@ class AttentionOps {
   // call this for what it does not join.
   virtual void DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
                                   const HeadRotation& rotation);
+  // A device that TakesJoinedHeads overrides it. Nothing is empty.
+  virtual void DoRotateJoinedAndWriteKv(const PagedKv& kv, Tensor q, Tensor qkv, Tensor slots,
+                                        const HeadRotation& rotation);
 
  private:
   virtual void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) = 0;

@@ -86,11 +86,48 @@ void CudaAttention::DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slot
 
 void CudaAttention::DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v,
                                        Tensor slots, const HeadRotation& rotation) {
-  const int64_t rows = q.rows(), head_dim = rotation.head_dim;
+  const int64_t head_dim = rotation.head_dim;
   if (q.size() == 0 || k.size() == 0 || !FitsAWarp(q, head_dim) || !FitsAWarp(k, head_dim)) {
     AttentionOps::DoRotateAndWriteKv(kv, q, k, v, slots, rotation);
     return;
   }
+  RotateHeads(kv, {q, q.data, k.data, v.data, q.cols(), k.cols()}, slots, rotation);
+}
+
+void CudaAttention::DoRotateJoinedAndWriteKv(const PagedKv& kv, Tensor q, Tensor qkv, Tensor slots,
+                                             const HeadRotation& rotation) {
+  const auto element = static_cast<int64_t>(SizeOf(qkv.dtype));
+  const int64_t columns = qkv.cols(), kv_columns = (columns - q.cols()) / 2;
+  auto* const from = static_cast<char*>(qkv.data);
+  char* const k = from + q.cols() * element;
+  char* const v = k + kv_columns * element;
+  if (FitsAWarp(q, rotation.head_dim) && FitsAWarp(qkv, rotation.head_dim)) {
+    RotateHeads(kv, {q, from, k, v, columns, columns}, slots, rotation);
+    return;
+  }
+  // The single ops take heads that lie side by side.
+  Tensor keys = {nullptr, qkv.dtype, {qkv.rows(), kv_columns, 1}}, values = keys;
+  keys.data = context_.Scratch(2 * keys.bytes());
+  if (!context_.ok()) return;
+  values.data = static_cast<char*>(keys.data) + keys.bytes();
+  const auto copy = [&](const Tensor& to, const char* columns_from) {
+    const auto width = static_cast<size_t>(to.cols() * element);
+    context_.Enqueue("cudaMemcpy2DAsync", [&] {
+      return cudaMemcpy2DAsync(to.data, width, columns_from, static_cast<size_t>(columns * element),
+                               width, static_cast<size_t>(to.rows()), cudaMemcpyDeviceToDevice,
+                               context_.stream().get());
+    });
+  };
+  copy(q, from);
+  copy(keys, k);
+  copy(values, v);
+  AttentionOps::DoRotateAndWriteKv(kv, q, keys, values, slots, rotation);
+}
+
+void CudaAttention::RotateHeads(const PagedKv& kv, const Heads& heads, Tensor slots,
+                                const HeadRotation& rotation) {
+  const Tensor& q = heads.rotated_q;
+  const int64_t head_dim = rotation.head_dim;
   const bool has_norm = rotation.q_gain.size() > 0;
   CONTINUO_CHECK(!has_norm ||
                  (rotation.q_gain.dtype == DType::kF32 && rotation.k_gain.dtype == DType::kF32));
@@ -103,15 +140,16 @@ void CudaAttention::DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Te
   context_.Enqueue("RotateAndWriteKv", [&] {
     return WithType(q.dtype, [&]<typename T>() {
       return WithElement<T>(kv.cache.dtype, [&]<typename Element>() {
-        const HeadArrays<T> heads = {.q = Data<const T>(q),
-                                     .rotated_q = Data<T>(q),
-                                     .k = Data<T>(k),
-                                     .v = Data<const T>(v),
-                                     .q_stride = q.cols(),
-                                     .kv_stride = k.cols(),
-                                     .num_heads = static_cast<int>(q.cols() / head_dim)};
-        return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), heads,
-                                      Data<const int32_t>(slots), rows, arrays, context_.kernels());
+        const HeadArrays<T> arrays_of_heads = {.q = static_cast<const T*>(heads.q),
+                                               .rotated_q = Data<T>(q),
+                                               .k = static_cast<T*>(heads.k),
+                                               .v = static_cast<const T*>(heads.v),
+                                               .q_stride = heads.q_stride,
+                                               .kv_stride = heads.kv_stride,
+                                               .num_heads = static_cast<int>(q.cols() / head_dim)};
+        return cuda::RotateAndWriteKv(LayoutOf<Element>(kv, head_dim), arrays_of_heads,
+                                      Data<const int32_t>(slots), q.rows(), arrays,
+                                      context_.kernels());
       });
     });
   });

@@ -24,17 +24,29 @@ class CudaAttention : public AttentionOps {
       : AttentionOps(rows), context_(context), options_(options) {}
 
   bool SupportsKvType(DType type, DType activations) const override;
+  bool TakesJoinedHeads() const override { return true; }
 
  private:
+  // Rows of heads, those of q q_stride elements apart, those of k and v kv_stride.
+  struct Heads {
+    Tensor rotated_q;  // dense; may be q
+    void *q, *k, *v;
+    int64_t q_stride, kv_stride;
+  };
   void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
   void DoRope(Tensor x, Tensor angles, int head_dim) override;
   void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
   void DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,
                           const HeadRotation& rotation) override;
+  void DoRotateJoinedAndWriteKv(const PagedKv& kv, Tensor q, Tensor qkv, Tensor slots,
+                                const HeadRotation& rotation) override;
   void DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) override;
   void DoPagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                         const AttentionParams& params) override;
 
+  // Changes and writes heads that FitsAWarp.
+  void RotateHeads(const PagedKv& kv, const Heads& heads, Tensor slots,
+                   const HeadRotation& rotation);
   // Computes attention of the step's sequences on tensor cores. is_decode: each sequence has one
   // row.
   void AttendByTiles(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step,

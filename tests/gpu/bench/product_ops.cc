@@ -115,14 +115,17 @@ void AddProducts(OpsSource& s) {
       AddProduct(s, shape, kernels::WeightType::kBF16, rows, /*joined=*/false);
     }
   }
-  // Several products of one x may be one launch: queries, keys and values, or gate and up. One
-  // product may go the same way by itself.
-  for (const Shape& shape :
-       {Shape{"8B q, k, v", {4096, 1024, 1024}, 4096}, Shape{"8B gate, up", {14336, 14336}, 4096},
-        Shape{"0.6B q, k, v", {2048, 1024, 1024}, 1024}, down8}) {
+  // Several products of one x may be one launch, such as gate and up. One product may go the same
+  // way by itself; queries, keys and values have one matrix.
+  const Shape qkv8 = {"8B q, k, v", {6144}, 4096};
+  for (const Shape& shape : {qkv8, Shape{"8B gate, up", {14336, 14336}, 4096},
+                             Shape{"0.6B q, k, v", {4096}, 1024}, down8}) {
     for (const int64_t rows : {1, 8, 16}) {
       AddProduct(s, shape, kernels::WeightType::kBF16, rows, /*joined=*/true);
     }
+  }
+  for (const int64_t rows : {64, 256, 2048}) {
+    AddProduct(s, qkv8, kernels::WeightType::kBF16, rows, /*joined=*/true);
   }
   for (const Shape& shape : {Shape{"8B vocabulary", {128256}, 4096, kernels::DType::kF32},
                              Shape{"0.6B vocabulary", {151936}, 1024, kernels::DType::kF32}}) {
@@ -138,7 +141,7 @@ void AddProducts(OpsSource& s) {
   for (const kernels::WeightType type :
        {kernels::WeightType::kInt8, kernels::WeightType::kInt4, kernels::WeightType::kFp8}) {
     if (!s.b.ops().matmul.SupportsWeights(type)) continue;
-    for (const Shape& shape : {gate8, down8}) {
+    for (const Shape& shape : {qkv8, gate8, down8}) {
       for (const int64_t rows : {1, 8, 32, 64, 256, 2048}) {
         AddProduct(s, shape, type, rows, /*joined=*/false);
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ListWeights: the tensors that a model reads, by Hugging Face's names.
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -43,6 +44,17 @@ class Lister {
     }
   }
 
+  // Says where the last n specs lie if the device joins them.
+  void JoinLast(size_t n, kernels::Weight& matrix, kernels::Tensor& vector) {
+    for (WeightSpec& spec : std::span(specs_).last(n)) {
+      if (spec.matrix != nullptr) {
+        spec.joined_matrix = &matrix;
+      } else {
+        spec.joined_vector = &vector;
+      }
+    }
+  }
+
   WeightSpec& last() { return specs_.back(); }
   std::vector<WeightSpec> Take() { return std::move(specs_); }
 
@@ -67,6 +79,7 @@ void ListAttention(const ModelConfig& c, const std::string& prefix, LayerWeights
     list.Vector(prefix + "k_proj.bias", kv, Cut::kKvHeadRows, w.k_bias);
     list.Vector(prefix + "v_proj.bias", kv, Cut::kKvHeadRows, w.v_bias);
   }
+  list.JoinLast(c.qkv_bias ? 6 : 3, w.qkv, w.qkv_bias);
   if (c.qk_norm) {
     list.Vector(prefix + "q_norm.weight", c.head_dim, Cut::kWhole, w.q_gain);
     list.Vector(prefix + "k_norm.weight", c.head_dim, Cut::kWhole, w.k_gain);

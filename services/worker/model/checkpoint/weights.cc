@@ -117,6 +117,39 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kerne
   return placed;
 }
 
+// Tensors that lie in memory as one: the rows of specs [begin, end), one after the other.
+struct Joint {
+  size_t begin, end;
+  std::vector<Part> parts;  // of each spec
+  Placed placed;
+};
+
+std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
+                            const std::vector<WeightSpec>& specs, kernels::WeightType type,
+                            const kernels::Device& device) {
+  const bool joins = JoinsHeads(config, shard, device);
+  std::vector<Joint> joints;
+  for (size_t i = 0; i < specs.size();) {
+    const WeightSpec& first = specs[i];
+    Joint joint = {.begin = i, .end = i};
+    Part all = PartOf(first, shard, config.head_dim);
+    all.rows = {0, 0};
+    const auto is_next = [&](const WeightSpec& spec) {
+      return joins && spec.joined_matrix == first.joined_matrix &&
+             spec.joined_vector == first.joined_vector &&
+             (spec.joined_matrix != nullptr || spec.joined_vector != nullptr);
+    };
+    do {
+      joint.parts.push_back(PartOf(specs[joint.end], shard, config.head_dim));
+      all.rows.end += joint.parts.back().rows.size();
+    } while (++joint.end < specs.size() && is_next(specs[joint.end]));
+    joint.placed = Place(first, all, shard, type, device);
+    i = joint.end;
+    joints.push_back(std::move(joint));
+  }
+  return joints;
+}
+
 // The rank's part of a stored tensor.
 class Source {
  public:
@@ -179,19 +212,24 @@ absl::Status ForRows(const Source& source, const kernels::Tensor& shape, kernels
   return absl::OkStatus();
 }
 
-// Fills `placed`, whose memory is there, with the rank's part of a stored tensor.
-absl::Status Fill(const Placed& placed, const StoredTensor& stored, const WeightSpec& spec,
-                  const Part& part, kernels::Device& device, std::vector<uint8_t>& staging) {
-  const kernels::Tensor& data = placed.weight.data;
+// Fills rows of `placed`, whose memory is there, from first_row on with the rank's part of a stored
+// tensor.
+absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& stored,
+                  const WeightSpec& spec, const Part& part, kernels::Device& device,
+                  std::vector<uint8_t>& staging) {
+  kernels::Tensor data = placed.weight.data;
+  data.shape[0] = part.rows.size();
   if (data.size() == 0) return absl::OkStatus();
   const Source source(stored, spec, part);
   if (placed.weight.format != kernels::WeightFormat::kDense) {
     return ForRows(source, data, kernels::DType::kF32, device, staging,
                    [&](int64_t row, const uint8_t* rows, int64_t n) {
-                     device.ops().matmul.PackRows(placed.weight, placed.splits, row,
+                     device.ops().matmul.PackRows(placed.weight, placed.splits, first_row + row,
                                                   reinterpret_cast<const float*>(rows), n);
                    });
   }
+  data.data = static_cast<uint8_t*>(data.data) +
+              first_row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
   if (source.type().dtype == data.dtype && source.HoldsWholeRows() && !spec.less_one) {
     device.CopyIn(data, source.Row(0));
     return absl::OkStatus();
@@ -329,13 +367,20 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
   return digests;
 }
 
+bool JoinsHeads(const ModelConfig& config, const Shard& shard, const kernels::Device& device) {
+  const auto in_units = [&](const Range& heads) {
+    return heads.size() > 0 && heads.size() * config.head_dim % kernels::kPackedRows == 0;
+  };
+  return device.ops().attention.TakesJoinedHeads() && in_units(shard.heads) &&
+         in_units(shard.kv_heads);
+}
+
 int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
                     const kernels::Device& device) {
   ModelWeights places;
   int64_t bytes = 0;
-  for (const WeightSpec& spec : ListWeights(config, places)) {
-    const Part part = PartOf(spec, shard, config.head_dim);
-    bytes += AlignUp(Place(spec, part, shard, type, device).bytes);
+  for (const Joint& joint : JointsOf(config, shard, ListWeights(config, places), type, device)) {
+    bytes += AlignUp(joint.placed.bytes);
   }
   return bytes;
 }
@@ -368,18 +413,25 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
   const std::vector<WeightSpec> specs = ListWeights(config, weights->model_);
   std::vector<uint8_t> staging;
   int64_t offset = 0;
-  for (const WeightSpec& spec : specs) {
-    const Part part = PartOf(spec, shard, config.head_dim);
-    Placed placed = Place(spec, part, shard, type, device);
+  for (Joint& joint : JointsOf(config, shard, specs, type, device)) {
+    const WeightSpec& first = specs[joint.begin];
+    Placed& placed = joint.placed;
     placed.weight.data.data = static_cast<uint8_t*>(weights->memory_) + offset;
     offset += AlignUp(placed.bytes);
-    if (spec.matrix != nullptr) {
-      *spec.matrix = placed.weight;
+    const bool is_joined = joint.parts.size() > 1;
+    if (first.matrix != nullptr) {
+      *(is_joined ? first.joined_matrix : first.matrix) = placed.weight;
     } else {
-      *spec.vector = placed.weight.data;
+      *(is_joined ? first.joined_vector : first.vector) = placed.weight.data;
     }
     if (weights->is_from_cache_) continue;
-    RETURN_IF_ERROR(Fill(placed, *checkpoint.Find(spec.name), spec, part, device, staging));
+    int64_t row = 0;
+    for (size_t i = 0; i < joint.parts.size(); ++i) {
+      const WeightSpec& spec = specs[joint.begin + i];
+      const Part& part = joint.parts[i];
+      RETURN_IF_ERROR(Fill(placed, row, *checkpoint.Find(spec.name), spec, part, device, staging));
+      row += part.rows.size();
+    }
   }
   if (config.tied_embeddings) weights->model_.head = weights->model_.embedding;
   RETURN_IF_ERROR(device.Synchronize());

@@ -29,8 +29,9 @@ struct ExpertsWeights {
 struct LayerWeights {
   kernels::Tensor attention_gain, mlp_gain;                // [hidden], before the block
   kernels::Tensor attention_output_gain, mlp_output_gain;  // [hidden], after the block
-  kernels::Weight q, k, v;                                 // [H * D, hidden]
-  kernels::Tensor q_bias, k_bias, v_bias;
+  kernels::Weight q, k, v;                                 // [H * D, hidden]; or, with JoinsHeads:
+  kernels::Weight qkv;                                     // their rows, one after the other
+  kernels::Tensor q_bias, k_bias, v_bias, qkv_bias;
   kernels::Tensor q_gain, k_gain;  // [D]
   kernels::Weight o;               // [hidden, H * D]
   kernels::Tensor o_bias;
@@ -70,6 +71,10 @@ struct WeightSpec {
   // Its place in the ModelWeights passed to ListWeights: a matrix, or else a gain or bias.
   kernels::Weight* matrix = nullptr;
   kernels::Tensor* vector = nullptr;
+  // Where JoinsHeads, the specs that follow one another and have the same joined place are rows of
+  // what is placed there.
+  kernels::Weight* joined_matrix = nullptr;
+  kernels::Tensor* joined_vector = nullptr;
   bool is_router = false;  // of experts
   bool less_one = false;   // a gain that is stored minus one
 };
@@ -89,6 +94,10 @@ kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint)
 // Computes the digests of the tensors that the model reads, by `num_threads` threads.
 std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                         int num_threads);
+
+// Returns whether a rank's matrices of queries, keys and values, and their biases, are loaded as
+// one. They have whole units of packed rows then, and none is empty.
+bool JoinsHeads(const ModelConfig& config, const Shard& shard, const kernels::Device& device);
 
 // Bytes that Weights::Load will allocate.
 int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,

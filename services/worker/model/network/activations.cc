@@ -10,8 +10,8 @@ Activations Activations::First(int64_t rows) const {
   const int64_t entries = rows * routes.weights.cols();
   Activations first = *this;
   for (kernels::Tensor* tensor :
-       {&first.x, &first.h, &first.q, &first.k, &first.v, &first.a, &first.sum, &first.gate,
-        &first.up, &first.angles, &first.router_logits, &first.routes.weights,
+       {&first.x, &first.h, &first.q, &first.k, &first.v, &first.qkv, &first.a, &first.sum,
+        &first.gate, &first.up, &first.angles, &first.router_logits, &first.routes.weights,
         &first.routes.entries}) {
     tensor->shape[0] = rows;
   }
@@ -24,7 +24,7 @@ Activations Activations::First(int64_t rows) const {
 
 int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& sizes, uint8_t* base,
                Activations* b) {
-  const auto& [activations, rows, logit_rows, prepared_bytes] = sizes;
+  const auto& [activations, rows, logit_rows, prepared_bytes, joins_heads] = sizes;
   int64_t offset = 0;
   const auto place = [base, &offset](kernels::Tensor& tensor, kernels::DType dtype, int64_t n,
                                      int64_t cols) {
@@ -35,8 +35,12 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
   place(b->x, activations, rows, hidden);
   place(b->h, activations, rows, hidden);
   place(b->q, activations, rows, s.heads.size() * dim);
-  place(b->k, activations, rows, s.kv_heads.size() * dim);
-  place(b->v, activations, rows, s.kv_heads.size() * dim);
+  if (joins_heads) {
+    place(b->qkv, activations, rows, (s.heads.size() + 2 * s.kv_heads.size()) * dim);
+  } else {
+    place(b->k, activations, rows, s.kv_heads.size() * dim);
+    place(b->v, activations, rows, s.kv_heads.size() * dim);
+  }
   place(b->a, activations, rows, s.heads.size() * dim);
   place(b->sum, kernels::DType::kF32, rows, hidden);
   place(b->gate, activations, rows, s.inner.size());

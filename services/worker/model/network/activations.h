@@ -15,6 +15,7 @@ namespace continuo::model {
 struct Activations {
   kernels::Tensor x, h;         // [rows, hidden]: the residual stream and its norm
   kernels::Tensor q, k, v, a;   // [rows, heads * head_dim] of this rank
+  kernels::Tensor qkv;          // where JoinsHeads, in place of k and v: the product's rows
   kernels::Tensor sum;          // f32 [rows, hidden]: summed over the ranks
   kernels::Tensor gate, up;     // [rows, inner] of this rank
   kernels::Tensor angles;       // f32 [rows, rotary_dim]
@@ -39,6 +40,7 @@ struct ActivationSizes {
   int64_t rows = 0;
   int64_t logit_rows = 0;      // LogitRows, or `rows` if that is less
   int64_t prepared_bytes = 0;  // 0: ops prepare nothing
+  bool joins_heads = false;    // JoinsHeads
 };
 
 // Lays the buffers out from `base` (null: only to count) and returns their bytes.

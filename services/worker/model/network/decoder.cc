@@ -30,7 +30,8 @@ ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::
           .rows = max_rows,
           .logit_rows = std::min(LogitRows(device), max_rows),
           .prepared_bytes =
-              static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k))};
+              static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k)),
+          .joins_heads = JoinsHeads(config, shard, device)};
 }
 
 class Decoder : public Model {
@@ -171,17 +172,24 @@ class Decoder : public Model {
 
   // Writes the keys and values of the layer's input, and leaves its queries in q.
   void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
-    ops_.matmul.MatMuls(input_, std::array<kernels::Product, 3>{{{buffers_.q, w.q, w.q_bias},
-                                                                 {buffers_.k, w.k, w.k_bias},
-                                                                 {buffers_.v, w.v, w.v_bias}}});
     kernels::HeadRotation rotation = {
         .eps = config_.rms_norm_eps, .angles = buffers_.angles, .head_dim = config_.head_dim};
     if (config_.qk_norm) {
       rotation.q_gain = w.q_gain;
       rotation.k_gain = w.k_gain;
     }
-    ops_.attention.RotateAndWriteKv(cache_.Layer(layer, step.kv), buffers_.q, buffers_.k,
-                                    buffers_.v, step.kv_slots, rotation);
+    const kernels::PagedKv kv = cache_.Layer(layer, step.kv);
+    if (w.qkv.data.size() > 0) {
+      const kernels::Product joined = {buffers_.qkv, w.qkv, w.qkv_bias};
+      ops_.matmul.MatMuls(input_, {&joined, 1});
+      ops_.attention.RotateJoinedAndWriteKv(kv, buffers_.q, buffers_.qkv, step.kv_slots, rotation);
+      return;
+    }
+    ops_.matmul.MatMuls(input_, std::array<kernels::Product, 3>{{{buffers_.q, w.q, w.q_bias},
+                                                                 {buffers_.k, w.k, w.k_bias},
+                                                                 {buffers_.v, w.v, w.v_bias}}});
+    ops_.attention.RotateAndWriteKv(kv, buffers_.q, buffers_.k, buffers_.v, step.kv_slots,
+                                    rotation);
   }
 
   void Attention(int layer, const DeviceStep& step) {

@@ -228,8 +228,26 @@ inline void ExpectKept(const HostTensor& cache, const KvSizes& s, const std::vec
   }
 }
 
+// Returns matrices of as many rows side by side.
+inline HostTensor Beside(std::span<const HostTensor* const> parts) {
+  const kernels::Tensor first = parts[0]->tensor();
+  int64_t cols = 0, begin = 0;
+  for (const HostTensor* part : parts) cols += part->tensor().cols();
+  const HostTensor all(first.dtype, first.rows(), cols);
+  const auto size = static_cast<int64_t>(kernels::SizeOf(first.dtype));
+  for (const HostTensor* part : parts) {
+    const int64_t width = part->tensor().cols();
+    for (int64_t r = 0; r < first.rows(); ++r) {
+      std::memcpy(static_cast<std::byte*>(all.tensor().data) + (r * cols + begin) * size,
+                  part->bytes().data() + r * width * size, static_cast<size_t>(width * size));
+    }
+    begin += width;
+  }
+  return all;
+}
+
 // Queries and keys are normed, if asked for, and rotated, and keys and values are written: as
-// float64 loops say, and with the bits of the single ops.
+// float64 loops say, and with the bits of the single ops, also where they lie in one matrix.
 inline void CheckRotateAndWriteKv(kernels::Device& b, const KvSizes& s, int64_t heads,
                                   int64_t rotated) {
   constexpr float kEps = 1e-6f;
@@ -261,12 +279,20 @@ inline void CheckRotateAndWriteKv(kernels::Device& b, const KvSizes& s, int64_t 
                      << " rows, heads of " << s.head_dim << ", norm " << with_norm);
         const EmptyKv empty(s, cache_type);
         std::vector<HostTensor> to_queries, caches;
-        for (const bool joined : {true, false}) {
-          const DeviceTensor device_cache(b, empty.kv().cache), to_q(b, q), to_k(b, k);
+        enum class Way { kJoinedOp, kOneMatrix, kSingleOps };
+        for (const Way way : {Way::kJoinedOp, Way::kOneMatrix, Way::kSingleOps}) {
+          if (way == Way::kOneMatrix && !b.ops().attention.TakesJoinedHeads()) continue;
+          const DeviceTensor device_cache(b, empty.kv().cache), to_k(b, k);
+          const DeviceTensor to_q(b, way == Way::kOneMatrix
+                                         ? HostTensor::Poisoned(type, s.rows, heads * s.head_dim)
+                                         : q);
           kernels::PagedKv kv = empty.kv();
           kv.cache = device_cache;
-          if (joined) {
+          if (way == Way::kJoinedOp) {
             b.ops().attention.RotateAndWriteKv(kv, to_q, to_k, device_v, device_slots, rotation);
+          } else if (way == Way::kOneMatrix) {
+            const DeviceTensor qkv(b, Beside(std::array{&q, &k, &v}));
+            b.ops().attention.RotateJoinedAndWriteKv(kv, to_q, qkv, device_slots, rotation);
           } else {
             if (with_norm) {
               b.ops().rows.RmsNorm(to_q, to_q, device_q_gain, kEps);
@@ -281,8 +307,10 @@ inline void CheckRotateAndWriteKv(kernels::Device& b, const KvSizes& s, int64_t 
         }
         ExpectNear(to_queries[0], queries.values, RoundingOf(type), queries.errors);
         ExpectKept(caches[0], s, slots, keys, v);
-        EXPECT_TRUE(to_queries[0].SameBits(to_queries[1]));
-        EXPECT_TRUE(caches[0].SameBits(caches[1]));
+        for (size_t i = 1; i < caches.size(); ++i) {
+          EXPECT_TRUE(to_queries[0].SameBits(to_queries[i]));
+          EXPECT_TRUE(caches[0].SameBits(caches[i]));
+        }
         if (::testing::Test::HasFailure()) return;
       }
     }
