@@ -35,6 +35,14 @@ enum Part {
   kOutStride
 };
 
+// Returns the number of rows for which an algorithm is looked up that serves `rows`. Prompts have
+// any number, and a look-up takes about as long as a product.
+int64_t SharedRows(int64_t rows) {
+  if (rows <= 16) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)));
+  const int64_t step = rows <= 256 ? 16 : 64;
+  return (rows + step - 1) / step * step;
+}
+
 // Returns the largest power of two, up to 16, that the addresses of all rows are multiples of,
 // including rows before the first one. It is therefore the same for some rows of a matrix as for
 // all. No algorithm asks for more than 16.
@@ -151,7 +159,15 @@ absl::StatusOr<bool> CublasLtMatMul::Computes(const cublasLtMatmulAlgo_t& algori
 }
 
 absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> CublasLtMatMul::PickAlgorithm(
-    const Key& key) const {
+    const Key& key, cudaStream_t stream) const {
+  // The first step of a shape is enqueued, so a capture finds all algorithms. Newer versions of
+  // cuBLASLt fail here while a stream is captured.
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  if (stream != nullptr) {
+    RETURN_IF_ERROR(
+        CudaStatus(cudaStreamIsCapturing(stream, &capturing), device_, "cudaStreamIsCapturing"));
+  }
+  CONTINUO_CHECK(capturing == cudaStreamCaptureStatusNone);
   ASSIGN_OR_RETURN(Plan plan, Describe(key));
   cublasLtMatmulPreferenceOpaque_t preference;
   RETURN_IF_ERROR(Error(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit"));
@@ -195,26 +211,31 @@ absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> CublasLtMatMul::PickAlgorith
   return std::nullopt;
 }
 
-absl::StatusOr<const CublasLtMatMul::Plan*> CublasLtMatMul::PlanFor(const Key& key) {
+absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> CublasLtMatMul::AlgorithmFor(
+    const Key& key, cudaStream_t stream) {
+  if (const auto it = algorithms_.find(key); it != algorithms_.end()) return it->second;
+  ASSIGN_OR_RETURN(const auto algorithm, PickAlgorithm(key, stream));
+  algorithms_.emplace(key, algorithm);
+  return algorithm;
+}
+
+absl::StatusOr<const CublasLtMatMul::Plan*> CublasLtMatMul::PlanFor(const Key& key,
+                                                                    cudaStream_t stream) {
   if (const auto it = plans_.find(key); it != plans_.end()) return &it->second;
   if (plans_.size() >= kMaxPlans) plans_.clear();
   ASSIGN_OR_RETURN(Plan plan, Describe(key));
-  if (!options_.deterministic) {
-    ASSIGN_OR_RETURN(plan.algorithm, PickAlgorithm(key));
-    return &(plans_[key] = plan);
-  }
   Key shape = key;
-  shape[kRows] = kFixedRows;
-  auto fixed = fixed_.find(shape);
-  if (fixed == fixed_.end()) {
-    ASSIGN_OR_RETURN(const auto algorithm, PickAlgorithm(shape));
-    fixed = fixed_.emplace(shape, algorithm).first;
-  }
-  plan.algorithm = fixed->second;
+  shape[kRows] = options_.deterministic ? kFixedRows : SharedRows(key[kRows]);
+  ASSIGN_OR_RETURN(plan.algorithm, AlgorithmFor(shape, stream));
+  bool computes = false;
   if (plan.algorithm.has_value()) {
-    ASSIGN_OR_RETURN(const bool computes, Computes(*plan.algorithm, plan));
-    plan.in_parts = !computes && key[kRows] > 1;  // another algorithm would give other bits
-    if (!computes && !plan.in_parts) plan.algorithm.reset();
+    ASSIGN_OR_RETURN(computes, Computes(*plan.algorithm, plan));
+  }
+  if (!computes && !options_.deterministic) {
+    ASSIGN_OR_RETURN(plan.algorithm, AlgorithmFor(key, stream));
+  } else if (!computes && plan.algorithm.has_value()) {
+    plan.in_parts = key[kRows] > 1;  // another algorithm would give other bits
+    if (!plan.in_parts) plan.algorithm.reset();
   }
   return &(plans_[key] = plan);
 }
@@ -260,7 +281,7 @@ absl::Status CublasLtMatMul::Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix
       out.data, x.data, x.scales, w.data, w.scales, stream);
 }
 
-absl::StatusOr<bool> CublasLtMatMul::Has(const CublasLtShape& shape) {
+absl::StatusOr<bool> CublasLtMatMul::Has(const CublasLtShape& shape, cudaStream_t stream) {
   const auto aligned = [](int64_t elements, DType dtype) {
     return AlignmentOf(nullptr, elements, dtype);
   };
@@ -268,14 +289,15 @@ absl::StatusOr<bool> CublasLtMatMul::Has(const CublasLtShape& shape) {
       const Plan* const plan,
       PlanFor({shape.rows, shape.columns, shape.k, static_cast<int64_t>(shape.in),
                static_cast<int64_t>(shape.out), shape.has_scales, aligned(shape.k, shape.in),
-               aligned(shape.k, shape.in), aligned(shape.columns, shape.out), shape.columns}));
+               aligned(shape.k, shape.in), aligned(shape.columns, shape.out), shape.columns},
+              stream));
   return plan->algorithm.has_value();
 }
 
 absl::Status CublasLtMatMul::Multiply(const Key& key, void* out, const void* x,
                                       const float* x_scales, const void* w, const float* w_scales,
                                       cudaStream_t stream) {
-  ASSIGN_OR_RETURN(const Plan* const plan, PlanFor(key));
+  ASSIGN_OR_RETURN(const Plan* const plan, PlanFor(key, stream));
   if (!plan->algorithm.has_value()) {
     return Error(CUBLAS_STATUS_NOT_SUPPORTED, absl::StrCat("no algorithm for ", NameOf(key)));
   }

@@ -41,7 +41,8 @@ struct CublasLtOptions {
   bool fp8_fast_accumulation = false;
 };
 
-// Dense products on one device by cuBLASLt. The algorithm of a shape is looked up once and kept.
+// Dense products on one device by cuBLASLt. The algorithm of a shape is looked up once and kept,
+// and serves neighbouring numbers of rows. No algorithm is looked up while a stream is captured.
 // Not thread-safe.
 class CublasLtMatMul {
  public:
@@ -61,8 +62,8 @@ class CublasLtMatMul {
   // for some shapes (Has).
   absl::Status Run(Tensor out, const Fp8Matrix& x, const Fp8Matrix& w, cudaStream_t stream);
   // Returns whether there is an algorithm for a product; with `deterministic`, one for all numbers
-  // of rows. Enqueues nothing.
-  absl::StatusOr<bool> Has(const CublasLtShape& shape);
+  // of rows. Enqueues nothing. `stream`, where not null, is not captured.
+  absl::StatusOr<bool> Has(const CublasLtShape& shape, cudaStream_t stream = nullptr);
 
  private:
   // The key of an algorithm: rows, columns, k, the types of x and out, whether there are scales,
@@ -79,13 +80,17 @@ class CublasLtMatMul {
   CublasLtMatMul(int device, const CublasLtOptions& options) : device_(device), options_(options) {}
   absl::Status Multiply(const Key& key, void* out, const void* x, const float* x_scales,
                         const void* w, const float* w_scales, cudaStream_t stream);
-  absl::StatusOr<const Plan*> PlanFor(const Key& key);
+  absl::StatusOr<const Plan*> PlanFor(const Key& key, cudaStream_t stream);
+  // Returns what PickAlgorithm has returned for a key, or picks.
+  absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> AlgorithmFor(const Key& key,
+                                                                   cudaStream_t stream);
   // Describes everything except the algorithm.
   absl::StatusOr<Plan> Describe(const Key& key) const;
   absl::Status SetScales(Plan& plan, const float* x_scales, const float* w_scales) const;
   // Picks the best algorithm for this number of rows, or, if deterministic, for all numbers of
   // rows.
-  absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> PickAlgorithm(const Key& key) const;
+  absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> PickAlgorithm(const Key& key,
+                                                                    cudaStream_t stream) const;
   absl::StatusOr<bool> Computes(const cublasLtMatmulAlgo_t& algorithm, Plan plan) const;
   absl::Status Error(cublasStatus_t status, absl::string_view what) const;
 
@@ -94,8 +99,9 @@ class CublasLtMatMul {
   cublasLtHandle_t handle_ = nullptr;
   DeviceBuffer workspace_;
   std::map<Key, Plan> plans_;
-  // Algorithms for `deterministic`; the rows in their keys are kFixedRows.
-  std::map<Key, std::optional<cublasLtMatmulAlgo_t>> fixed_;
+  // The algorithms of plans, of which there may be many more. The rows in their keys are kFixedRows
+  // with `deterministic`, and otherwise those of the plans rounded up, unless these have none.
+  std::map<Key, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
 };
 
 }  // namespace continuo::kernels::cuda

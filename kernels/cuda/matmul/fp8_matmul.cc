@@ -60,7 +60,8 @@ bool Fp8MatMul::HasScales(int64_t n, int64_t columns, int64_t k, DType out) {
                                                   .k = Fp8Layout::Padded(k),
                                                   .in = DType::kF8,
                                                   .out = out,
-                                                  .has_scales = true});
+                                                  .has_scales = true},
+                                                 context_.stream().get());
   context_.Keep(has.status());
   return has.value_or(true);
 }

@@ -2,6 +2,7 @@
 // The algorithms of cuBLASLt that CublasLtMatMul takes, over the shim.
 #include "kernels/cuda/matmul/cublaslt_matmul.h"
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +79,39 @@ TEST_F(CublasLtMatMulTest, DeterministicAlgorithmsDoNotDependOnWhereRowsLie) {
     EXPECT_TRUE(Run(2, 5, 3, DType::kBF16, 6 * row, 10 * row).ok());
   }
   EXPECT_EQ(num_picked(), 2);
+}
+
+// Prompts have any number of rows; few of them ask for an algorithm.
+TEST_F(CublasLtMatMulTest, NeighbouringNumbersOfRowsShareAnAlgorithm) {
+  Make(false, {.num_algorithms = 2, .workspace_of = [](const ShimProduct& product) {
+                 return product.rows == 23 && product.algorithm == 0 ? -1 : 0;
+               }});
+  const auto picked_by = [&](std::initializer_list<int64_t> row_counts) {
+    const int before = CudaShim::NumCalls(0, "cublasLtMatmulAlgoGetHeuristic");
+    for (const int64_t rows : row_counts) EXPECT_EQ(Run(rows, 8, 64), absl::OkStatus()) << rows;
+    return CudaShim::NumCalls(0, "cublasLtMatmulAlgoGetHeuristic") - before;
+  };
+  EXPECT_EQ(picked_by({1}), 1);
+  EXPECT_EQ(picked_by({9, 16, 12}), 1);
+  EXPECT_EQ(picked_by({17, 31, 32, 20}), 1);
+  EXPECT_EQ(picked_by({23, 23}), 1);  // which the others' does not compute
+  EXPECT_EQ(picked_by({257, 300, 320}), 1);
+  EXPECT_EQ(picked_by({321}), 1);
+}
+
+TEST_F(CublasLtMatMulTest, NoAlgorithmIsLookedUpWhileAStreamIsCaptured) {
+  Make(false);
+  auto stream = Stream::Make(0);
+  ASSERT_TRUE(stream.ok());
+  const CublasLtShape shape = {.rows = 3, .columns = 16, .k = 64};
+  EXPECT_TRUE(matmul_->Has(shape, stream->get()).ok());
+  ASSERT_EQ(cudaStreamBeginCapture(stream->get(), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_TRUE(matmul_->Has(shape, stream->get()).ok());  // it is known
+  EXPECT_DEATH((void)matmul_->Has({.rows = 17, .columns = 16, .k = 64}, stream->get()),
+               "capturing");
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream->get(), &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 TEST_F(CublasLtMatMulTest, DeterministicAlgorithmsComputeAnyNumberOfRows) {

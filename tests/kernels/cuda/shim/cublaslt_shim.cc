@@ -332,6 +332,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t pr
   const int64_t workspace =
       WorkspaceOf(state, known, As<Product>(product), la, As<Layout>(b), As<Layout>(d));
   if (workspace < 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+  state.checked_algorithms.insert({known.index, known.m, known.k, known.n, As<Layout>(b).columns});
   result->state = CUBLAS_STATUS_SUCCESS;
   result->workspaceSize = static_cast<size_t>(workspace);
   return status;
@@ -357,8 +358,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
   if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
     return refuse("a product that is scaled");
   }
-  if (known.m != la.columns || known.k != la.rows ||
-      (known.is_for_any_n == 0 && known.n != lb.columns)) {
+  // One that may split sums over K is for the number of rows that it was found or checked for.
+  const bool is_for_n =
+      known.is_for_any_n != 0 || known.n == lb.columns ||
+      state.checked_algorithms.contains({known.index, known.m, known.k, known.n, lb.columns});
+  if (known.m != la.columns || known.k != la.rows || !is_for_n) {
     return refuse("an algorithm of another product");
   }
   const int64_t wanted = WorkspaceOf(state, known, how, la, lb, ld);

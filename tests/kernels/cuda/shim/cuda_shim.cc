@@ -80,6 +80,7 @@ void CudaShim::Reset(const ShimOptions& options) {
   state.broken.clear();
   state.planned.clear();
   state.violations.clear();
+  state.checked_algorithms.clear();
   state.cliques.clear();
   state.all_comms.clear();
   state.num_collectives.clear();

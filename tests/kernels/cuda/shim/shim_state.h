@@ -3,6 +3,7 @@
 
 // State that the shim's files share. Tests include cuda_shim.h.
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -109,6 +110,9 @@ struct State {
   std::set<cudaStream_t> streams;
   std::set<cudaEvent_t> events;
   std::set<void*> blas_handles;
+  // Algorithms of cuBLASLt that were checked for another number of rows than they were found for:
+  // index, sizes of the matrix, and both numbers.
+  std::set<std::array<uint64_t, 5>> checked_algorithms;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> graph_execs;
   std::set<ncclComm_t> comms;                        // neither aborted nor destroyed
