@@ -195,7 +195,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
 // Block (x, y, z) merges the splits of query z of tile first_tile + x of key-value head y. The
 // weight of each split is in shared memory, [num_splits]. Bound by reading their sums.
 template <typename Number>
-__global__ void CONTINUO_BLOCK_OF(kMergeThreads)
+__global__ void CONTINUO_BLOCKS_OF(kMergeThreads, 10)
     MergeSplitsKernel(Number* out, AttentionStep step, TileAttentionPlan plan, int64_t first_tile,
                       const float* split_sums, const float* split_weights) {
   WaitForPreviousKernel();

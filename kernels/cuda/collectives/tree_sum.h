@@ -9,16 +9,31 @@
 
 namespace continuo::kernels::cuda {
 
+// Returns the sum of n values, a power of two, that lie `stride` apart. A kernel keeps them in
+// registers, since n is a constant.
+template <int n>
+CONTINUO_HOST_DEVICE inline float AddTreeOf(const float* parts, int64_t stride) {
+  if constexpr (n == 1) {
+    return *parts;
+  } else {
+    return AddTreeOf<n / 2>(parts, stride) + AddTreeOf<n / 2>(parts + n / 2 * stride, stride);
+  }
+}
+
 // Returns the sum of the values at `parts`, `parts + stride`, … of `num_parts` (1, 2, 4 or 8)
 // ranks, added in a balanced binary tree, neighbours first: the order of
 // Communicator::AllReduceSum.
 CONTINUO_HOST_DEVICE inline float AddTree(const float* parts, int64_t stride, int num_parts) {
-  float sums[8] = {};
-  for (int i = 0; i < num_parts; ++i) sums[i] = parts[i * stride];
-  for (int n = num_parts / 2; n > 0; n /= 2) {
-    for (int i = 0; i < n; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  switch (num_parts) {
+    case 1:
+      return AddTreeOf<1>(parts, stride);
+    case 2:
+      return AddTreeOf<2>(parts, stride);
+    case 4:
+      return AddTreeOf<4>(parts, stride);
+    default:
+      return AddTreeOf<8>(parts, stride);
   }
-  return sums[0];
 }
 
 // out[i] = AddTree of parts[0][i], parts[1][i], …: out f32 [n], parts f32 [num_parts, n]. Returns

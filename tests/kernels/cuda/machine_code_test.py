@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """machine_code_test.py BIN LIBRARY: looks into what nvcc made of kernels/cuda. Needs no device.
 
-Kernels that are meant for tensor cores have to contain their instructions, for every architecture,
-and keep their data in registers. Attention's loops over positions have to be short.
+Every kernel keeps its data in registers, for every architecture, and a table shows how many it has. Kernels
+that are meant for tensor cores have to contain their instructions. Attention's loops over positions have to
+be short.
 """
 import os
 import re
@@ -40,6 +41,12 @@ class Function:
         return tuple(sum(word in text for _, text in self.instructions)
                      for word in ("HGMMA", "WARPGROUP.DEPBAR"))
 
+    def is_serialised(self) -> bool:
+        """Tells whether ptxas has serialised its wgmma instructions: where it cannot follow what registers hold
+        or has too few, it puts a wait behind each one, and says so in a message that is no warning."""
+        products, waits = self.wgmma_counts()
+        return 2 * waits > products
+
     def waits_before_memory(self) -> bool:
         """Tells whether it always calls WaitForPreviousKernel before it touches device memory or
         leaves the kernel, and lets the next grid begin."""
@@ -62,6 +69,26 @@ class Function:
             if any("HMMA" in text for _, text in self.instructions[begin:i]):
                 lengths.append(i + 1 - begin)
         return min(lengths, default=0)
+
+
+class Resources:
+    """What a kernel takes, by cuobjdump -res-usage."""
+
+    def __init__(self, architecture: str, name: str, line: str):
+        self.architecture = architecture
+        # Templates' arguments and a file's name stand around it.
+        self.kernel = re.search(r"\d([A-Z][A-Za-z0-9]*?Kernel)", name)[1]
+        number = {key: int(value) for key, value in re.findall(r"(\w+):(\d+)", line)}
+        self.registers, self.stack, self.local = number["REG"], number["STACK"], number["LOCAL"]
+
+
+def table(resources: list) -> list:
+    """Lines with the number of instances of each kernel and the fewest and most registers of a thread."""
+    lines = [f"{'kernel':<28} {'for':<7} {'instances':>9}  registers"]
+    for kernel, architecture in sorted({(r.kernel, r.architecture) for r in resources}):
+        registers = [r.registers for r in resources if (r.kernel, r.architecture) == (kernel, architecture)]
+        lines.append(f"{kernel:<28} {architecture:<7} {len(registers):>9}  {min(registers)} to {max(registers)}")
+    return lines
 
 
 def main() -> int:
@@ -96,6 +123,8 @@ def main() -> int:
         if counts != sorted([(2 * (dim // 16 + 8), 4) for dim in (64, 128)] * (number // 2)):
             errors.append(f"{kernel}: there are (wgmma, waits) {counts}")
     for (architecture, name), function in functions.items():
+        if function.is_serialised():
+            errors.append(f"{name}: ptxas has serialised its wgmma instructions")
         if architecture == "sm_90a" and not function.waits_before_memory():
             errors.append(f"{name} touches memory before WaitForPreviousKernel, or does not call it")
     for shape, most in LOOPS.items():
@@ -121,13 +150,21 @@ def main() -> int:
     if name or num_waits * len(ARCHITECTURES) != len(functions):
         errors.append(f"PTX of {num_waits} kernels waits, {len(functions)} are compiled, {name}")
 
+    # A thread that runs out of registers spills to its stack, where arrays with computed indices are, too.
+    resources = []
     for line in cuobjdump("-res-usage").splitlines():
-        if found := re.match(r"\s*Function (\S+):", line):
+        if found := re.match(r"arch = (\S+)", line):
+            architecture = found[1]
+        elif found := re.match(r"\s*Function (\S+):", line):
             name = found[1]
-        elif found := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line):
-            on_tensor_cores = any(k in name for k in [*TENSOR_CORE_KERNELS, *WGMMA_KERNELS])
-            if on_tensor_cores and (found[2], found[3]) != ("0", "0"):
-                errors.append(f"{name} keeps {found[2]} bytes on its stack, {found[3]} in local memory")
+        elif re.match(r"\s*REG:", line):
+            resources.append(Resources(architecture, name, line))
+            if resources[-1].stack > 0 or resources[-1].local > 0:
+                errors.append(f"{name} for {architecture}: {resources[-1].stack} bytes on the stack, "
+                              f"{resources[-1].local} in local memory")
+    if len(resources) != len(functions) or {r.architecture for r in resources} != ARCHITECTURES:
+        errors.append(f"{len(functions)} kernels are compiled, {len(resources)} have resources")
+    print("\n".join(table(resources)))
     for error in errors:
         print(error)
     print(f"{len(functions)} kernels, {len(errors)} errors")
