@@ -66,27 +66,49 @@ void CudaContext::DropGraphs() {
   smaller_scratch_.clear();
 }
 
+void* CudaContext::Stage(size_t bytes) {
+  const uint64_t padded = (bytes + 63) / 64 * 64, size = staging_.bytes();
+  uint64_t at = staged_ % size;
+  if (at + padded > size) {  // a copy does not wrap around
+    staged_ += size - at;
+    at = 0;
+  }
+  if (staged_ + padded - copied_ > size) {
+    Keep(Synchronize());
+    if (!ok()) return nullptr;
+  }
+  staged_ += padded;
+  return static_cast<char*>(staging_.data()) + at;
+}
+
 void CudaContext::CopyIn(Tensor dst, const void* host) {
   const size_t bytes = dst.bytes();
   if (bytes == 0 || !ok()) return;
   if (bytes <= staging_.bytes()) {
-    const uint64_t padded = (bytes + 63) / 64 * 64, size = staging_.bytes();
-    uint64_t at = staged_ % size;
-    if (at + padded > size) {  // a copy does not wrap around
-      staged_ += size - at;
-      at = 0;
-    }
-    if (staged_ + padded - copied_ > size) {
-      Keep(Synchronize());
-      if (!ok()) return;
-    }
-    staged_ += padded;
-    void* const staged = static_cast<char*>(staging_.data()) + at;
+    void* const staged = Stage(bytes);
+    if (staged == nullptr) return;
     std::memcpy(staged, host, bytes);
     host = staged;
   }
   Enqueue("cudaMemcpyAsync", [&] {
     return cudaMemcpyAsync(dst.data, host, bytes, cudaMemcpyHostToDevice, stream_.get());
+  });
+}
+
+void CudaContext::CopyInPacked(void* dst, std::span<const PackedArray> arrays) {
+  size_t bytes = 0;
+  for (const PackedArray& array : arrays) {
+    if (array.bytes > 0) bytes = array.offset + array.bytes;
+  }
+  if (bytes == 0 || !ok()) return;
+  CONTINUO_CHECK(bytes <= staging_.bytes());
+  auto* const staged = static_cast<char*>(Stage(bytes));
+  if (staged == nullptr) return;
+  for (const PackedArray& array : arrays) {
+    if (array.bytes > 0) std::memcpy(staged + array.offset, array.data, array.bytes);
+  }
+  Enqueue("cudaMemcpyAsync", [&] {
+    return cudaMemcpyAsync(dst, staged, bytes, cudaMemcpyHostToDevice, stream_.get());
   });
 }
 

@@ -23,6 +23,13 @@
 
 namespace continuo::kernels::cuda {
 
+// An array of the host, and its offset in device memory.
+struct PackedArray {
+  const void* data = nullptr;
+  size_t bytes = 0;
+  size_t offset = 0;
+};
+
 struct CudaContextOptions {
   DeviceInfo device;
   int num_threads = 1;  // host threads of ParallelFor, the caller's included
@@ -76,6 +83,9 @@ class CudaContext {
 
   // These are as kernels::Device has them.
   void CopyIn(Tensor dst, const void* host);
+  // Copies small arrays, whose offsets ascend, to dst by one copy. Bytes between them become
+  // anything.
+  void CopyInPacked(void* dst, std::span<const PackedArray> arrays);
   void CopyOut(void* host, Tensor src);
   absl::Status Synchronize();
   int64_t RecordEvent();
@@ -114,6 +124,9 @@ class CudaContext {
     if (measures_busy_ && !work_begun_) RecordBegin();
   }
   void RecordBegin();
+  // Returns room for so many bytes in the staging ring, at most all of it, until they are copied.
+  // Null after a failure.
+  void* Stage(size_t bytes);
 
   const CudaContextOptions options_;
   Stream stream_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/sampling/cuda_sampling.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxListBytes = size_t{32} << 20;  // biases, seen tokens and masks together
 
+// The batch's arrays come first, so that one copy takes them.
 SampleArrays LayOut(ScratchLayout& layout, const SampleBatch& batch, const Tensor& tokens,
                     const Tensor& logits, const Tensor& row_tokens) {
   const size_t n = batch.requests.size(), jobs = 2 * n;
@@ -59,10 +61,15 @@ bool CudaSampling::DoSampleTokens(std::span<SampledToken> sampled, Tensor tokens
   if (!context_.ok()) return true;
   ScratchLayout layout(memory);
   const SampleArrays arrays = LayOut(layout, batch, tokens, logits, row_tokens);
-  context_.CopyIn(Words(arrays.requests, n), batch.requests.data());
-  context_.CopyIn(Words(arrays.biases, batch.biases.size()), batch.biases.data());
-  context_.CopyIn(Words(arrays.seen, batch.seen.size()), batch.seen.data());
-  context_.CopyIn(Words(arrays.masks, batch.masks.size()), batch.masks.data());
+  const auto packed = [&](auto* to, auto from) {
+    return PackedArray{
+        from.data(), from.size_bytes(),
+        static_cast<size_t>(reinterpret_cast<char*>(to) - static_cast<char*>(memory))};
+  };
+  context_.CopyInPacked(
+      memory,
+      std::array{packed(arrays.requests, batch.requests), packed(arrays.biases, batch.biases),
+                 packed(arrays.seen, batch.seen), packed(arrays.masks, batch.masks)});
   context_.Enqueue("SampleTokens",
                    [&] { return cuda::SampleTokens(arrays, batch.requests, context_.kernels()); });
   context_.CopyOut(sampled.data(), Words(arrays.sampled, n));

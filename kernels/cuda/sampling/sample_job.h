@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/host_device.h"
 #include "kernels/cuda/runtime/launch.h"
 #include "kernels/cuda/sampling/sampling.h"
@@ -95,19 +96,63 @@ __device__ inline float Penalised(float logit, const SampleRequest& request, int
   return AtMostLargest(logit);
 }
 
+// Tells whether logits depend on more than the mask.
+__device__ inline bool HasLists(const SampleJob& job) {
+  const SampleRequest& request = job.request;
+  return !job.is_score && (request.bias_begin < request.bias_end ||
+                           request.seen_begin < request.seen_end || request.answered_row >= 0);
+}
+
+// Calls visit(i, chunk) with all of a thread's logits of a part, i ascending: chunk.at[j] is that
+// of id begin + i + j after the mask, for i + j < n ≤ kVocabularyPart. Rows that are 16-byte
+// aligned are read by 16 bytes, and all of a thread's loads are in flight together.
+template <typename Visit>
+__device__ inline void ReadLogits(const SampleArrays& a, const SampleJob& job, int64_t begin, int n,
+                                  const Visit& visit) {
+  constexpr int kLogits = kChunk<float>, kChunks = kVocabularyPart / (kSampleThreads * kLogits);
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool is_masked = !job.is_score && job.request.mask >= 0;
+  const uint32_t* const mask =
+      is_masked ? a.masks + job.request.mask * ((a.vocab + 31) / 32) : nullptr;
+  const float* const from = job.logits + begin;
+  // A part begins with a word of the mask.
+  const auto allowed_from = [&](int i) {
+    return is_masked ? mask[(begin + i) / 32] >> (i % 32) : ~uint32_t{0};
+  };
+  if (a.vocab % kLogits == 0 &&
+      reinterpret_cast<uintptr_t>(from) % sizeof(Chunk<float, kLogits>) == 0) {
+    Chunk<float, kLogits> chunks[kChunks];
+    CONTINUO_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      const int i = (c * kSampleThreads + thread) * kLogits;
+      if (i < n) chunks[c] = LoadChunk<kLogits>(from + i);
+    }
+    CONTINUO_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      const int i = (c * kSampleThreads + thread) * kLogits;
+      if (i >= n) continue;
+      const uint32_t allowed = allowed_from(i);
+      CONTINUO_UNROLL
+      for (int j = 0; j < kLogits; ++j) {
+        chunks[c].at[j] = (allowed >> j & 1u) != 0 ? Ordinary(chunks[c].at[j]) : kLowestLogit;
+      }
+      visit(i, chunks[c]);
+    }
+    return;
+  }
+  for (int i = thread; i < n; i += kSampleThreads) {
+    visit(i, Chunk<float, 1>{{(allowed_from(i) & 1u) != 0 ? Ordinary(from[i]) : kLowestLogit}});
+  }
+}
+
 // Loads to[PartIndex(i)] = the logit of id begin + i as the job sees it, for i < n ≤
 // kVocabularyPart. Ends with a barrier.
 __device__ inline void LoadLogits(const SampleArrays& a, const SampleJob& job, int64_t begin, int n,
                                   float* to) {
   const SampleRequest& request = job.request;
   const int thread = static_cast<int>(threadIdx.x);
-  const bool is_masked = !job.is_score && request.mask >= 0;
-  const uint32_t* const mask = is_masked ? a.masks + request.mask * ((a.vocab + 31) / 32) : nullptr;
-  for (int i = thread; i < n; i += kSampleThreads) {
-    const int64_t id = begin + i;
-    const bool allowed = !is_masked || (mask[id / 32] >> (id % 32) & 1u) != 0;
-    to[PartIndex(i)] = allowed ? Ordinary(job.logits[id]) : kLowestLogit;
-  }
+  ReadLogits(a, job, begin, n,
+             [&](int i, const auto& chunk) { StoreChunk(to + PartIndex(i), chunk); });
   SyncBlock();
   if (job.is_score) return;
   for (int i = LowerBound(a.biases, request.bias_begin, request.bias_end, begin) + thread;
@@ -138,6 +183,7 @@ __device__ inline Candidate MaxOf(const SampleArrays& a, const SampleJob& job) {
   const int64_t parts = PartsOf(a.vocab);
   const Candidate* const maxima = a.maxima + job.index * parts;
   Candidate max = maxima[0];
+  CONTINUO_UNROLL_BY(8)
   for (int64_t part = 1; part < parts; ++part) {
     if (maxima[part].value > max.value) max = maxima[part];  // ids ascend
   }

@@ -2,7 +2,8 @@
 // A batch of requests takes up to four kernels. A grid's y is a job: a request, or the score of
 // one. Its x is a part of the vocabulary. Each kernel computes the logits of its part after mask,
 // bias and penalties anew in shared memory, since reading them once more from the L2 cache is
-// cheaper than writing them.
+// cheaper than writing them. FindMax keeps them in registers where there are no biases or
+// penalties.
 //
 //   FindMax  finds each part's largest logit
 //   Weigh    sums weights by blocks; counts how many logits, or what weight, lie how far below it
@@ -24,7 +25,13 @@ namespace {
 
 constexpr int kLanes = 4;                                       // lanes of a block's sum
 constexpr float kFine = 16, kFineSteps = 16, kCoarseSteps = 4;  // bucket widths
-constexpr double kMassUnit = 0x1p40;                            // unit of a histogram of weights
+// A histogram of weights counts in units of 2^-38, rounded down. A part sums each half of a
+// weight's bits in 32 bits, since shared memory adds no 64 bits at once.
+constexpr int kHalfBits = 19;
+constexpr float kHalf = 1 << kHalfBits;
+constexpr double kMassUnit = double{kHalf} * kHalf;
+constexpr float kBelowOne = 1 - 0x1p-24f;
+static_assert(int64_t{kVocabularyPart} << kHalfBits <= int64_t{1} << 32);
 static_assert(kBlocksOfPart * kLanes == kWarp && kVocabularyPart / kSampleThreads <= 32);
 static_assert(kBuckets == 2 * kSampleThreads);
 
@@ -54,7 +61,7 @@ struct ById {
   }
 };
 
-__global__ void FindMaxKernel(SampleArrays a) {
+__global__ void CONTINUO_BLOCKS_OF(kSampleThreads, 4) FindMaxKernel(SampleArrays a) {
   WaitForPreviousKernel();
   const SampleJob job = SampleJobOf(a, blockIdx.y);
   if (blockIdx.x == 0 && threadIdx.x == 0 && !job.is_score) a.sampled[job.index] = SampledToken();
@@ -70,11 +77,19 @@ __global__ void FindMaxKernel(SampleArrays a) {
   }
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kVocabularyPart;
   const int n = static_cast<int>(Min(kVocabularyPart, a.vocab - begin));
-  LoadLogits(a, job, begin, n, logits);
   Candidate mine = {kLowestLogit, INT_MAX};
-  for (int i = thread; i < n; i += kSampleThreads) {
-    if (logits[PartIndex(i)] > mine.value)
-      mine = {logits[PartIndex(i)], static_cast<int32_t>(begin + i)};
+  const auto take = [&](int i, float logit) {
+    if (logit > mine.value) mine = {logit, static_cast<int32_t>(begin + i)};
+  };
+  if (HasLists(job)) {
+    LoadLogits(a, job, begin, n, logits);
+    for (int i = thread; i < n; i += kSampleThreads) take(i, logits[PartIndex(i)]);
+  } else {
+    ReadLogits(a, job, begin, n, [&](int i, const auto& chunk) {
+      CONTINUO_UNROLL
+      for (int j = 0; j < static_cast<int>(sizeof(chunk) / sizeof(float)); ++j)
+        take(i + j, chunk.at[j]);
+    });
   }
   best[thread] = mine;
   for (int half = kSampleThreads / 2; half > 0; half /= 2) {
@@ -113,11 +128,13 @@ __global__ void WeighKernel(SampleArrays a) {
   if (!is_summed && !is_counted) return;
   const float max = MaxOf(a, job).value;
   if (max == kLowestLogit) return;
-  auto* const histogram = reinterpret_cast<uint64_t*>(SharedMemory());  // [kBuckets]
-  auto* const lanes = reinterpret_cast<double*>(histogram + kBuckets);  // [kWarp]
-  auto* const values = reinterpret_cast<float*>(lanes + kWarp);         // [kPartFloats]
+  auto* const lanes = reinterpret_cast<double*>(SharedMemory());  // [kWarp]
+  auto* const values = reinterpret_cast<float*>(lanes + kWarp);   // [kPartFloats]
+  // Counts, or halves of weights: [kBuckets] each.
+  auto* const low = reinterpret_cast<uint32_t*>(values + kPartFloats);
+  uint32_t* const high = low + kBuckets;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int b = thread; b < kBuckets; b += kSampleThreads) histogram[b] = 0;
+  for (int b = thread; b < 2 * kBuckets; b += kSampleThreads) low[b] = 0;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kVocabularyPart;
   const int n = static_cast<int>(Min(kVocabularyPart, a.vocab - begin));
   LoadLogits(a, job, begin, n, values);
@@ -129,10 +146,13 @@ __global__ void WeighKernel(SampleArrays a) {
     const int bucket = is_counted ? BucketOf(DistanceOf(job, logit, max)) : kBuckets - 1;
     if (bucket < kBuckets - 1) {
       if (job.kind == SampleKind::kTopP) {
-        const auto mass = static_cast<uint64_t>(static_cast<double>(weight) * kMassUnit);
-        if (mass > 0) AtomicAdd(&histogram[bucket], mass);
-      } else {  // the low half is enough for a part's count
-        AtomicAdd(reinterpret_cast<uint32_t*>(&histogram[bucket]), 1u);
+        const float halves = fminf(weight, kBelowOne) * kHalf;
+        const auto first = static_cast<uint32_t>(halves);
+        const auto second = static_cast<uint32_t>((halves - static_cast<float>(first)) * kHalf);
+        if (first > 0) AtomicAdd(&high[bucket], first);
+        if (second > 0) AtomicAdd(&low[bucket], second);
+      } else {
+        AtomicAdd(&low[bucket], 1u);
       }
     }
     values[PartIndex(i)] = weight;
@@ -141,7 +161,8 @@ __global__ void WeighKernel(SampleArrays a) {
   if (is_counted) {
     uint64_t* const all = a.histograms + static_cast<int64_t>(job.index) * kBuckets;
     for (int b = thread; b < kBuckets; b += kSampleThreads) {
-      if (histogram[b] > 0) AtomicAdd(&all[b], histogram[b]);
+      const uint64_t sum = (uint64_t{high[b]} << kHalfBits) + low[b];
+      if (sum > 0) AtomicAdd(&all[b], sum);
     }
   }
   if (is_summed) {
@@ -295,9 +316,9 @@ __device__ void KeepTopP(Candidate* list, int size, float top_p, double total, i
 
 // The shared memory of Choose.
 struct Room {
+  float* weights;   // [kSumBlock + kBlockPadding]
   Candidate* list;  // [kMaxCandidates]
   double* sums;     // [blocks]
-  float* weights;   // [kSumBlock + kBlockPadding]
   int* number;
 };
 
@@ -435,10 +456,10 @@ __global__ void ChooseKernel(SampleArrays a) {
   WaitForPreviousKernel();
   const SampleJob job = SampleJobOf(a, blockIdx.x);
   Room room;
-  room.sums = reinterpret_cast<double*>(SharedMemory());
-  room.list = reinterpret_cast<Candidate*>(room.sums + BlocksOf(a.vocab));
-  room.weights = reinterpret_cast<float*>(room.list + kMaxCandidates);
-  room.number = reinterpret_cast<int*>(room.weights + kSumBlock + kBlockPadding);
+  room.weights = reinterpret_cast<float*>(SharedMemory());
+  room.list = reinterpret_cast<Candidate*>(room.weights + kSumBlock + kBlockPadding);
+  room.sums = reinterpret_cast<double*>(room.list + kMaxCandidates);
+  room.number = reinterpret_cast<int*>(room.sums + BlocksOf(a.vocab));
   SampledToken& sampled = a.sampled[job.index % a.num_requests];
   if (job.kind == SampleKind::kScore) {
     Score(a, job, room, sampled);
@@ -501,8 +522,9 @@ cudaError_t SampleTokens(const SampleArrays& arrays, std::span<const SampleReque
   cudaError_t error = Launch("FindMax", FindMaxKernel, grid, kSampleThreads,
                              kPart + kSampleThreads * sizeof(Candidate), stream, arrays);
   if (error == cudaSuccess && is_weighed) {
-    error = Launch("Weigh", WeighKernel, grid, kSampleThreads,
-                   kPart + kBuckets * sizeof(uint64_t) + kWarp * sizeof(double), stream, arrays);
+    error =
+        Launch("Weigh", WeighKernel, grid, kSampleThreads,
+               kPart + 2 * kBuckets * sizeof(uint32_t) + kWarp * sizeof(double), stream, arrays);
   }
   if (error == cudaSuccess && is_gathered) {
     error = Launch("Gather", GatherKernel, grid, kSampleThreads, kPart + 2 * sizeof(uint32_t),

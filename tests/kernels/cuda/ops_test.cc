@@ -4,6 +4,8 @@
 #include "kernels/device.h"
 
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -71,7 +73,7 @@ TEST_F(CudaDeviceTest, Fp16IsForDevicesAndForItself) {
 
 TEST_F(CudaDeviceTest, SamplesAreThoseOfTheHostBitByBit) {
   // The vocabularies have one part and several, full and not.
-  CheckRandomSamples(b(), {1, 33, 1000, 1024, 8192, 8195, 20011}, 4);
+  CheckRandomSamples(b(), {1, 33, 1000, 1024, 8192, 8195, 9004, 20011}, 4);
   CheckSums(b(), {1, 7, 50, 99, 333, 701, 1000, 1023, 1027, 3000, 8192, 20011, 151936});
   CheckPeakedSamples(b(), 20011);
   CheckManySamples(b());
@@ -110,6 +112,33 @@ TEST_F(CudaDeviceTest, NothingHappensToNoRows) {
                           DeviceTensor(b(), HostTensor(kernels::DType::kBF16, 8, 8)).weight(),
                           kernels::Tensor());
   EXPECT_TRUE(b().Synchronize().ok());
+}
+
+TEST_F(CudaDeviceTest, ABatchOfSamplesWithAllListsIsOneCopyInAndOneOut) {
+  const DeviceTensor logits(b(), HostTensor(kernels::DType::kF32, 1, 70));
+  const DeviceTensor tokens(b(), HostTensor::OfInts({0, 0, 0}));
+  const std::array<kernels::LogitBias, 1> biases = {{{.token_id = 3, .bias = 5}}};
+  const std::array<kernels::SeenToken, 2> seen = {
+      {{.token_id = 1}, {.token_id = 65, .answer_count = 1}}};
+  const std::array<uint32_t, 3> masks = {0, 1u << 7, 0};
+  const std::array<kernels::SampleRequest, 3> requests = {
+      {{.temperature = 0, .bias_end = 1},
+       {.temperature = 0, .presence_penalty = -9, .seen_end = 2},
+       {.temperature = 0, .mask = 0}}};
+  auto memory = b().AllocateHost(requests.size() * sizeof(kernels::SampledToken));
+  ASSERT_TRUE(memory.ok());
+  const std::span sampled(static_cast<kernels::SampledToken*>(*memory), requests.size());
+  const auto num_copies = [] { return CudaShim::NumCalls(0, "cudaMemcpyAsync"); };
+  const int copies = num_copies();
+  ASSERT_TRUE(b().ops().sampling.SampleTokens(
+      sampled, tokens, logits, {},
+      {.requests = requests, .biases = biases, .seen = seen, .masks = masks}));
+  EXPECT_EQ(num_copies(), copies + 2);
+  ASSERT_TRUE(b().Synchronize().ok());
+  EXPECT_EQ(sampled[0].token_id, 3);
+  EXPECT_EQ(sampled[1].token_id, 65);
+  EXPECT_EQ(sampled[2].token_id, 39);
+  b().FreeHost(*memory);
 }
 
 // Scratch that a graph uses stays allocated when another op needs more, and is freed with the
