@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device memory of whole models over the shim, and of warming up.
+#include <algorithm>
 #include <array>
+#include <iterator>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -138,6 +142,55 @@ TEST_P(CudaWarmUpTest, WithoutGraphsEveryStepIsEnqueued) {
   RunStepsOf1To17(model);
   EXPECT_EQ(Count("cudaMalloc"), mallocs);
   EXPECT_EQ(Count("cudaStreamBeginCapture"), 0);
+}
+
+// A device loads a kernel when it is launched first, which takes milliseconds and waits for all
+// that runs.
+TEST_P(CudaWarmUpTest, RequestsLaunchNoKernelForTheFirstTime) {
+  for (const bool graphs : {true, false}) {
+    options_.device.graphs = graphs;
+    model::LoadedModel model = Load(0);
+    const auto names = [] {
+      std::set<std::string> names;
+      for (const ShimCall& call : CudaShim::Calls()) names.insert(call.function);
+      return names;
+    };
+    const std::set<std::string> warm = names();
+    RunStepsOf1To17(model);
+    const auto fill = [](std::span<uint32_t> mask) { std::ranges::fill(mask, 5u); };
+    const std::vector<int32_t> token = {5};
+    for (const int rows : {1, 2, 3, 15, 16, 17, 33, 48, 64}) {
+      PlanBuilder builder(model.block_size, 8);
+      const std::vector<int32_t> prompt(static_cast<size_t>(rows), 7);
+      builder.Add(0, 0, prompt, LastOf(prompt));
+      ASSERT_TRUE(model.executor->Run(builder.plan(), fill).ok());
+    }
+    for (const model::SamplingParams& draw :
+         std::vector<model::SamplingParams>{{.temperature = 0},
+                                            {.temperature = 0.7f},
+                                            {.top_k = 3},
+                                            {.top_p = 0.5f},
+                                            {.top_k = 4, .top_p = 0.5f, .min_p = 0.1f},
+                                            {.min_p = 0.2f, .num_logprobs = 3},
+                                            {.temperature = 0, .num_logprobs = 0},
+                                            {.top_p = 0.5f, .repetition_penalty = 2},
+                                            {.frequency_penalty = 1, .masked = true}}) {
+      PlanBuilder builder(model.block_size, 8);
+      builder.Add(0, 0, token, LastOf(token), draw);
+      PlanBuilder next(model.block_size, 8);
+      const std::vector<int32_t> unknown = {model::SampledBy(0)};
+      next.Add(0, 1, unknown, LastOf(unknown), draw);
+      next.plan().block_copies.push_back({0, 1});
+      ASSERT_TRUE(model.executor->Start(builder.plan(), fill).ok());
+      ASSERT_TRUE(model.executor->Start(next.plan(), fill).ok());
+      ASSERT_TRUE(model.executor->Finish().ok());
+      ASSERT_TRUE(model.executor->Finish().ok());
+    }
+    EXPECT_TRUE(warm.contains("FindMax") && warm.contains("ResolveSampledIds"));
+    std::vector<std::string> first;
+    std::ranges::set_difference(names(), warm, std::back_inserter(first));
+    EXPECT_THAT(first, IsEmpty());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaWarmUpTest, ::testing::Values("cuda:0", "cuda:0,1"),

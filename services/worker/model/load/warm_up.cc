@@ -2,7 +2,9 @@
 #include "services/worker/model/load/warm_up.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <future>
+#include <initializer_list>
 #include <span>
 #include <thread>
 #include <vector>
@@ -15,6 +17,22 @@
 namespace continuo::model {
 namespace {
 
+// Returns a draw of each kind. Devices load their kernels at the first launch.
+std::vector<SamplingParams> DrawsOfEachKind() {
+  return {{.temperature = 0},
+          {},
+          {.top_k = 40},
+          {.top_p = 0.9f},
+          {.min_p = 0.05f},
+          {.temperature = 0, .num_logprobs = 0},
+          {.num_logprobs = kernels::kMaxAlternatives},
+          {.repetition_penalty = 1.1f, .presence_penalty = 0.1f, .frequency_penalty = 0.1f},
+          {.temperature = 0, .masked = true}};
+}
+
+// Prompts of so many rows may be multiplied by different kernels.
+constexpr int kPromptRows[] = {2048, 1024, 256, 64};
+
 // A plan whose sequences all lie in the spare block.
 class SparePlan {
  public:
@@ -22,10 +40,11 @@ class SparePlan {
     plan_.max_blocks = columns;
   }
 
-  // Adds a sequence with `rows` rows; all of them are sampled, or only the last one.
-  void Add(int rows, bool samples_all) {
+  // Adds a sequence with `rows` rows; all of them are sampled, or only the last one. The first
+  // row's token is `first`.
+  void Add(int rows, bool samples_all, int32_t first = 0) {
     for (int i = 0; i < rows; ++i) {
-      plan_.token_ids.push_back(0);
+      plan_.token_ids.push_back(i == 0 ? first : 0);
       plan_.positions.push_back(i);
       plan_.kv_slots.push_back(options_.spare_block * options_.block_size +
                                i % options_.block_size);
@@ -47,6 +66,18 @@ class SparePlan {
     }
     plan_.sample_begin.push_back(plan_.num_samples());
   }
+  // Draws the plan's samples in other ways, from the first one on.
+  void Draw(std::span<const SamplingParams> draws) {
+    for (size_t i = 0; i < plan_.sampling.size(); ++i) {
+      if (i < draws.size()) plan_.sampling[i] = draws[i];
+      if (i < draws.size() && HasPenalty(draws[i])) {
+        plan_.seen.push_back({.token_id = 0, .answer_count = 1});
+        plan_.biases.push_back({.token_id = 0, .bias = 1});
+      }
+      plan_.seen_begin[i + 1] = static_cast<int32_t>(plan_.seen.size());
+      plan_.bias_begin[i + 1] = static_cast<int32_t>(plan_.biases.size());
+    }
+  }
   void Copy() { plan_.block_copies.push_back({options_.spare_block, options_.spare_block}); }
   const StepPlan& plan() const { return plan_; }
 
@@ -55,18 +86,29 @@ class SparePlan {
   StepPlan plan_;
 };
 
-absl::Status RunOnce(Executor& executor, const SparePlan& plan, const WarmUpOptions& options) {
-  const auto run = [&] { return executor.Run(plan.plan(), [](std::span<uint32_t>) {}).status(); };
-  if (options.on_stuck == nullptr) return run();
+void AllowAll(std::span<uint32_t> mask) { std::ranges::fill(mask, ~uint32_t{0}); }
+
+// Runs plans whose steps are in flight together.
+absl::Status RunTogether(Executor& executor, std::initializer_list<const SparePlan*> plans) {
+  for (const SparePlan* const plan : plans) {
+    RETURN_IF_ERROR(executor.Start(plan->plan(), AllowAll));
+  }
+  for (size_t i = 0; i < plans.size(); ++i) RETURN_IF_ERROR(executor.Finish().status());
+  return absl::OkStatus();
+}
+
+absl::Status Run(Executor& executor, std::initializer_list<const SparePlan*> plans,
+                 const WarmUpOptions& options) {
+  if (options.on_stuck == nullptr) return RunTogether(executor, plans);
   std::promise<void> ended;
   std::thread watch([&, end = ended.get_future()] {
     const auto limit = absl::ToChronoMicroseconds(options.step_limit);
     if (end.wait_for(limit) == std::future_status::ready) return;
     options.on_stuck(absl::DeadlineExceededError(absl::StrCat(
-        "a step of ", plan.plan().num_rows(),
+        "a step of ", (*plans.begin())->plan().num_rows(),
         " rows hangs before the first request: ", absl::FormatDuration(options.step_limit))));
   });
-  const absl::Status status = run();
+  const absl::Status status = RunTogether(executor, plans);
   ended.set_value();
   watch.join();
   return status;
@@ -78,13 +120,19 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
                     absl::FunctionRef<bool(int)> uses_graphs) {
   const int most_blocks = (options.context_length + options.block_size - 1) / options.block_size;
   // The largest steps come first, so that memory grows once. Prompts whose every row is scored:
-  SparePlan prompts(options, most_blocks);
-  for (int left = options.max_rows; left > 0;) {
-    const int rows = std::min(left, options.context_length);
-    prompts.Add(rows, /*samples_all=*/true);
-    left -= rows;
+  const std::vector<SamplingParams> draws = DrawsOfEachKind();
+  for (std::span<const SamplingParams> left_draws = draws; !left_draws.empty();) {
+    SparePlan prompts(options, most_blocks);
+    for (int left = options.max_rows; left > 0;) {
+      const int rows = std::min(left, options.context_length);
+      prompts.Add(rows, /*samples_all=*/true);
+      left -= rows;
+    }
+    const size_t num_drawn = std::min(left_draws.size(), static_cast<size_t>(options.max_rows));
+    prompts.Draw(left_draws.first(num_drawn));
+    left_draws = left_draws.subspan(num_drawn);
+    RETURN_IF_ERROR(Run(executor, {&prompts}, options));
   }
-  RETURN_IF_ERROR(RunOnce(executor, prompts, options));
   // A prompt beside as many sequences as there may be.
   SparePlan mixed(options, most_blocks);
   int left = options.max_rows;
@@ -96,17 +144,33 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
     left -= rows;
   }
   mixed.Copy();
-  RETURN_IF_ERROR(RunOnce(executor, mixed, options));
+  if (executor.IsAsynchronous()) {
+    // The next step takes tokens that the host does not know yet.
+    SparePlan next(options, most_blocks);
+    next.Add(1, /*samples_all=*/false, SampledBy(0));
+    RETURN_IF_ERROR(Run(executor, {&mixed, &next}, options));
+  } else {
+    RETURN_IF_ERROR(Run(executor, {&mixed}, options));
+  }
+  for (const int rows : kPromptRows) {
+    if (rows >= options.max_rows || rows > options.context_length) continue;
+    SparePlan prompt(options, most_blocks);
+    prompt.Add(rows, /*samples_all=*/false);
+    RETURN_IF_ERROR(Run(executor, {&prompt}, options));
+  }
   std::vector<int> columns = AllPaddedBlocks(most_blocks);
   std::vector<int> rows = AllPaddedRows(options.max_sequences, options.max_rows);
   std::ranges::reverse(columns);
   std::ranges::reverse(rows);
   for (const int blocks : columns) {
     for (const int n : rows) {
-      if (!IsPadded(n, blocks) || !uses_graphs(n)) continue;
+      if (!IsPadded(n, blocks)) continue;
+      // Without a graph the width of tables decides nothing.
+      const int times = uses_graphs(n) ? 2 : blocks == columns.back() ? 1 : 0;
+      if (times == 0) continue;
       SparePlan decodes(options, blocks);
       for (int i = 0; i < n; ++i) decodes.Add(1, /*samples_all=*/false);
-      for (int time = 0; time < 2; ++time) RETURN_IF_ERROR(RunOnce(executor, decodes, options));
+      for (int time = 0; time < times; ++time) RETURN_IF_ERROR(Run(executor, {&decodes}, options));
     }
   }
   return absl::OkStatus();

@@ -23,8 +23,10 @@ struct WarmUpOptions {
 };
 
 // Prepares an asynchronous executor for its first request: runs the largest steps, which take their
-// memory, then every shape of decode step (step_shape.h) twice, which captures its CUDA graph.
-// uses_graphs(rows) says whether steps of so many rows have one.
+// memory, with a draw of each kind, then prompts of several sizes and every shape of decode step
+// (step_shape.h) twice, which captures its CUDA graph. Devices load a kernel at its first launch,
+// so each that requests need is launched here. uses_graphs(rows) says whether steps of so many rows
+// have one.
 absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
                     absl::FunctionRef<bool(int)> uses_graphs);
 

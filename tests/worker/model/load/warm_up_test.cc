@@ -5,12 +5,16 @@
 #include <future>
 #include <map>
 #include <utility>
+#include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/worker/model/run/step_shape.h"
 
 namespace continuo::model {
 namespace {
+
+using ::testing::ElementsAre;
 
 // Checks the plans that it is given, and counts those of steps that decode.
 class PlanCounter : public Executor {
@@ -38,6 +42,14 @@ class PlanCounter : public Executor {
     most_sequences = std::max(most_sequences, p.num_seqs());
     most_samples = std::max(most_samples, p.num_samples());
     if (p.num_rows() == p.num_seqs()) ++decodes[{p.num_rows(), p.max_blocks}];
+    if (p.num_seqs() == 1 && p.num_samples() == 1 && p.num_rows() > 1) {
+      prompts.push_back(p.num_rows());
+    }
+    draws.insert(draws.end(), p.sampling.begin(), p.sampling.end());
+    EXPECT_EQ(p.seen_begin.back(), static_cast<int>(p.seen.size()));
+    EXPECT_EQ(p.bias_begin.back(), static_cast<int>(p.biases.size()));
+    num_seen += static_cast<int>(p.seen.size());
+    num_biases += static_cast<int>(p.biases.size());
     samples_ = static_cast<size_t>(p.num_samples());
     return absl::OkStatus();
   }
@@ -49,7 +61,9 @@ class PlanCounter : public Executor {
   }
 
   std::map<std::pair<int, int>, int> decodes;  // by rows and columns
-  int most_rows = 0, most_sequences = 0, most_samples = 0;
+  std::vector<int> prompts;                    // rows of steps with one prompt
+  std::vector<SamplingParams> draws;           // of all samples
+  int most_rows = 0, most_sequences = 0, most_samples = 0, num_seen = 0, num_biases = 0;
 
  private:
   const WarmUpOptions options_;
@@ -64,10 +78,32 @@ TEST(WarmUpTest, EveryShapeRunsTwiceAfterTheLargestSteps) {
   EXPECT_EQ(counter.most_rows, 300);
   EXPECT_EQ(counter.most_sequences, 24);
   EXPECT_EQ(counter.most_samples, 300);
-  EXPECT_EQ(counter.decodes.size(), 10u);  // 1, 2, 4, 16 and 24 rows of 64 and 125 columns
+  EXPECT_EQ(counter.decodes.size(), 11u);  // 1, 2, 4, 16 and 24 rows of 64 and 125 columns, and 8
   for (const auto& [shape, times] : counter.decodes) {
-    EXPECT_EQ(times, 2) << shape.first << " " << shape.second;
-    EXPECT_NE(shape.first, 8);
+    EXPECT_EQ(times, shape.first == 8 ? 1 : 2) << shape.first << " " << shape.second;
+  }
+  EXPECT_THAT(counter.prompts, ElementsAre(256, 64));
+}
+
+TEST(WarmUpTest, DrawsOfEachKindAreMade) {
+  for (const int max_rows : {1, 4, 300}) {
+    const WarmUpOptions options = {
+        .max_rows = max_rows, .max_sequences = 1, .context_length = 2000, .block_size = 16};
+    PlanCounter counter(options);
+    ASSERT_TRUE(WarmUp(counter, options, [](int) { return true; }).ok());
+    const auto is_drawn = [&](auto is_so) { return std::ranges::any_of(counter.draws, is_so); };
+    using P = SamplingParams;
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.temperature == 0; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.temperature > 0 && p.top_p == 1; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.top_k > 0; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.top_p < 1; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.min_p > 0; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.num_logprobs == 0; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.num_logprobs > 0; }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return HasPenalty(p); }));
+    EXPECT_TRUE(is_drawn([](const P& p) { return p.masked; }));
+    EXPECT_EQ(counter.num_seen, 1);
+    EXPECT_EQ(counter.num_biases, 1);
   }
 }
 
