@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # The images of Continuo: targets gateway, worker-cpu, worker-cuda and cli. deploy/images/build.sh builds them.
+# CUDA is the major version of worker-cuda, 13 or 12.
 #
 # gRPC and Protocol Buffers come from Debian experimental: unstable and everything before it has
 # gRPC 1.51, which lacks the limits against floods of HTTP/2 frames. All else is Debian unstable.
 ARG BASE=debian:experimental
+ARG CUDA=13
 
 FROM ${BASE} AS toolchain
 COPY deploy/images/apt-preferences /etc/apt/preferences.d/continuo
@@ -36,29 +38,39 @@ RUN deploy/images/make_root.sh gateway build/release/bin/continuo-gateway /out/g
     && deploy/images/make_root.sh worker-cpu build/release/bin/continuo-worker /out/worker-cpu build/crates.json \
     && deploy/images/make_root.sh cli build/release/bin/continuo /out/cli
 
-# CUDA 13.0 takes a host compiler up to g++ 15 for its .cu files; all else is as in the other images.
-FROM toolchain AS toolchain-cuda
+# A host compiler for .cu files: CUDA 13.0 takes up to g++ 15, nvcc of CUDA 12.4 up to g++ 13. All else is as in
+# the other images.
+FROM toolchain AS toolchain-cuda-13
 RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
       g++-14 python3-pip \
     && apt-get clean && rm -rf /var/lib/apt/lists/*
-WORKDIR /src
-COPY kernels/cuda/requirements.txt kernels/cuda/
-COPY scripts/cuda_toolkit.sh scripts/
-RUN scripts/cuda_toolkit.sh pip3
+ENV CUDA_TOOLKIT=build/cuda-toolkit CUDA_PRESET=cuda CUDA_IMAGE=worker-cuda CUDAHOSTCXX=/usr/bin/g++-14
 
-FROM toolchain-cuda AS build-cuda
+FROM toolchain AS toolchain-cuda-12
+RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+      g++-13 python3-pip \
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
+ENV CUDA_TOOLKIT=build/cuda-toolkit-12 CUDA_PRESET=cuda12 CUDA_IMAGE=worker-cuda12 CUDAHOSTCXX=/usr/bin/g++-13
+
+FROM toolchain-cuda-${CUDA} AS build-cuda
+ARG CUDA
 ARG VERSION_SUFFIX=
+WORKDIR /src
+COPY kernels/cuda/requirements.txt kernels/cuda/requirements-12.txt kernels/cuda/
+COPY scripts/cuda_toolkit.sh scripts/
+RUN scripts/cuda_toolkit.sh pip3 "$CUDA"
 COPY . .
 RUN --mount=type=cache,id=continuo-ccache,target=/ccache \
     --mount=type=cache,id=continuo-cargo,target=/cargo \
     --mount=type=cache,id=continuo-cargo-target,target=/src/build/cargo \
     export CCACHE_DIR=/ccache CARGO_HOME=/cargo \
-    && cmake --preset cuda -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
-      -DCMAKE_CUDA_HOST_COMPILER=/usr/bin/g++-14 -DCMAKE_SKIP_BUILD_RPATH=ON \
-    && ninja -C build/cuda -j "$(nproc)" --quiet continuo-worker \
+    && cmake --preset "$CUDA_PRESET" -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
+      -DCMAKE_CUDA_HOST_COMPILER="$CUDAHOSTCXX" -DCMAKE_SKIP_BUILD_RPATH=ON \
+    && ninja -C "build/$CUDA_PRESET" -j "$(nproc)" --quiet continuo-worker \
     && python3 scripts/third_party_notices.py --json > build/crates.json
-RUN export LD_LIBRARY_PATH=/src/build/cuda-toolkit/nvidia/cu13/lib:/src/build/cuda-toolkit/nvidia/nccl/lib \
-    && deploy/images/make_root.sh worker-cuda build/cuda/bin/continuo-worker /out/worker-cuda build/crates.json
+RUN export LD_LIBRARY_PATH=/src/$CUDA_TOOLKIT/nvidia/cu$CUDA/lib:/src/$CUDA_TOOLKIT/nvidia/nccl/lib \
+    && deploy/images/make_root.sh "$CUDA_IMAGE" "build/$CUDA_PRESET/bin/continuo-worker" /out/worker-cuda \
+      build/crates.json
 
 # No shell, no package manager: programs run as an unprivileged user and write nothing.
 FROM scratch AS runtime

@@ -11,12 +11,13 @@
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
+#   scripts/setup.sh --cuda=12  also those of CUDA 12, below build/cuda-toolkit-12, for the preset cuda12
 #   scripts/setup.sh --arm64    also a cross compiler, qemu and libraries for the preset arm64
 #   scripts/setup.sh --cluster  also what deploy/images and deploy/cluster need: buildah, containerd
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_tools=1 want_all=0 want_arm64=0 want_clients=0 want_cluster=0 want_cuda=0 want_peers=0
+want_tools=1 want_all=0 want_arm64=0 want_clients=0 want_cluster=0 want_cuda=() want_peers=0
 for argument in "$@"; do
   case "$argument" in
     --quick) want_tools=0 ;;
@@ -24,9 +25,10 @@ for argument in "$@"; do
     --arm64) want_arm64=1 ;;
     --clients) want_clients=1 ;;
     --cluster) want_cluster=1 ;;
-    --cuda) want_cuda=1 ;;
+    --cuda) want_cuda+=(13) ;;
+    --cuda=12) want_cuda+=(12) ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -130,5 +132,5 @@ if [ "$want_all" = 1 ]; then
 fi
 
 [ "$want_arm64" = 0 ] || scripts/arm64_root.sh
-[ "$want_cuda" = 0 ] || scripts/cuda_toolkit.sh "$venv/bin/pip"
+for major in "${want_cuda[@]}"; do scripts/cuda_toolkit.sh "$venv/bin/pip" "$major"; done
 echo "setup: ready after $SECONDS s"

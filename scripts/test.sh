@@ -29,7 +29,7 @@ run_tests() {
   /usr/bin/python3 scripts/check_skipped.py "$report"
 }
 
-if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --peers; else scripts/setup.sh --cuda; fi
+if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --cuda=12 --peers; else scripts/setup.sh --cuda; fi
 echo "== build: release (a few minutes the first time; ccache keeps what was compiled)"
 scripts/build.sh release
 echo "== CUDA: kernels for sm_80 and sm_90a, the worker, host code over a shim"
@@ -52,6 +52,9 @@ fi
 
 echo "== tests, the slow ones included"
 run_tests release
+echo "== CUDA 12: the worker, kernels for sm_80 and sm_90a, host code over a shim"
+scripts/build.sh cuda12 continuo-worker continuo_cuda_kernels kernels_cuda_runtime_test step_bench
+run_tests cuda12 -R '^kernels/cuda/(machine_code|linked_worker|runtime/)'
 echo "== kernels for 64-bit ARM, with and without the products of four bytes"
 scripts/build.sh arm64
 for cpu in max cortex-a72; do QEMU_CPU=$cpu run_tests arm64; done

@@ -3,7 +3,8 @@
 # Builds the images, writes their archives and bills of materials, checks what they promise
 # (check_image.py), and prints their sizes.
 #
-#   deploy/images/build.sh [TARGETS...]    gateway, worker-cpu, cli, or those given; worker-cuda by name
+#   deploy/images/build.sh [TARGETS...]    gateway, worker-cpu, cli, or those given; worker-cuda and
+#                                          worker-cuda12 by name
 #
 # The results are build/images/NAME.tar (an OCI archive) and NAME.sbom.cdx.json, the images
 # localhost/continuo-NAME:TAG in buildah's store. TAG in the environment names them (default: the
@@ -18,7 +19,9 @@ mkdir -p build/images
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 for target in "$@"; do
   name=continuo-$target
-  buildah_build "$target" "$name:$tag" --build-arg "VERSION=$version" \
+  stage=$target cuda=13
+  [ "$target" != worker-cuda12 ] || { stage=worker-cuda; cuda=12; }
+  buildah_build "$stage" "$name:$tag" --build-arg "CUDA=$cuda" --build-arg "VERSION=$version" \
     --build-arg "VERSION_SUFFIX=${VERSION_SUFFIX:-}" --build-arg "REVISION=$revision" \
     >"$IMAGES_ROOT/$target.log" 2>&1 || { tail -30 "$IMAGES_ROOT/$target.log" >&2; exit 1; }
   # Where all layers are there already, buildah takes the labels of whoever made them.

@@ -12,16 +12,17 @@ ln -s usr/lib "$root/lib"
 ln -s usr/lib64 "$root/lib64"
 install -s -m 755 "$program" "$root/usr/bin/"
 
-toolkit=$PWD/build/cuda-toolkit
 packages=() wheels=()
 # Libraries that the program loads, and those that they open by name: cuBLASLt compiles some kernels.
 libraries=$(ldd "$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}')
 if [[ $libraries == *libcublasLt* ]]; then
-  libraries+=$'\n'$(ls "$toolkit"/nvidia/cu13/lib/libnvrtc{,-builtins}.so.13*)
+  folder=$(dirname "$(grep -m1 libcublasLt <<<"$libraries")")
+  libraries+=$'\n'$(ls "$folder"/libnvrtc{,-builtins}.so.1[23]*)
 fi
 while read -r library; do
   file=$(realpath "$library")
-  if [[ $file = "$toolkit"/* ]]; then  # of a wheel: beside Debian's, where the loader looks
+  if [[ $file =~ ^"$PWD"/build/cuda-toolkit[^/]* ]]; then  # of a wheel: beside Debian's, where the loader looks
+    toolkit=${BASH_REMATCH[0]}
     cp --preserve=mode,timestamps "$file" "$root/usr/lib/x86_64-linux-gnu/"
     wheels+=("$(dirname "$(grep -lF "${file#"$toolkit/"}," "$toolkit"/*.dist-info/RECORD)")")
     continue

@@ -4,9 +4,9 @@
 #   continuo::cuda_libraries  what programs link: cudart, cublasLt, NCCL
 #   continuo_cuda_kernels(name SRCS a.cu ...)  a library made by nvcc, for sm_80, sm_90a and PTX
 # From the folder that scripts/setup.sh --cuda fills, or where CONTINUO_CUDA_TOOLKIT (with bin/nvcc)
-# and CONTINUO_NCCL (with include/nccl.h) say.
+# and CONTINUO_NCCL (with include/nccl.h) say: CUDA 13, or 12.9 (preset cuda12).
 
-set(CONTINUO_CUDA_TOOLKIT ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/nvidia/cu13 CACHE PATH "CUDA 13 toolkit")
+set(CONTINUO_CUDA_TOOLKIT ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/nvidia/cu13 CACHE PATH "CUDA toolkit")
 set(CONTINUO_NCCL ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/nvidia/nccl CACHE PATH "NCCL, headers and library")
 if(NOT EXISTS ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc OR NOT EXISTS ${CONTINUO_NCCL}/include/nccl.h)
   message(FATAL_ERROR "CONTINUO_CUDA is on, and there is no ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc or no "
@@ -18,7 +18,7 @@ if(NOT EXISTS ${CONTINUO_CUDA_TOOLKIT}/include/nvml.h)
 endif()
 
 set(CMAKE_CUDA_COMPILER ${CONTINUO_CUDA_TOOLKIT}/bin/nvcc)
-if(NOT CMAKE_CUDA_HOST_COMPILER)  # CUDA 13.0 takes up to g++ 15
+if(NOT CMAKE_CUDA_HOST_COMPILER)  # CUDA 13.0 takes up to g++ 15, 12.4 up to g++ 13
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
 # glibc 2.42 and later declare rsqrt for _GNU_SOURCE, and not as CUDA 13.0 does.

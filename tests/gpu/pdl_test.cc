@@ -49,12 +49,18 @@ cudaGraph_t Capture(kernels::cuda::CudaDevice& b, Work work) {
   return graph;
 }
 
+#if CUDART_VERSION >= 13000
+constexpr auto& GetEdges = cudaGraphGetEdges;
+#else
+constexpr auto& GetEdges = cudaGraphGetEdges_v2;
+#endif
+
 std::vector<cudaGraphEdgeData> EdgesOf(cudaGraph_t graph) {
   size_t n = 0;
-  EXPECT_EQ(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &n), cudaSuccess);
+  EXPECT_EQ(GetEdges(graph, nullptr, nullptr, nullptr, &n), cudaSuccess);
   std::vector<cudaGraphNode_t> from(n), to(n);
   std::vector<cudaGraphEdgeData> edges(n);
-  EXPECT_EQ(cudaGraphGetEdges(graph, from.data(), to.data(), edges.data(), &n), cudaSuccess);
+  EXPECT_EQ(GetEdges(graph, from.data(), to.data(), edges.data(), &n), cudaSuccess);
   return edges;
 }
 

@@ -2,7 +2,9 @@
 #include "kernels/cuda/runtime/device_info.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -24,6 +26,18 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
+// A version of CUDA that workers are built with, and the oldest driver that runs them. Within a
+// major version an older driver runs newer programs; what it compiles itself, PTX, is of 12.4 in
+// the second one, and edges of programmatic launches in graphs are of 12.3.
+struct Build {
+  int major;
+  int oldest;  // as cudaDriverGetVersion says it
+  const char* driver;
+  const char* image;
+};
+constexpr std::array kBuilds = {Build{13, 13000, "R580", "continuo-worker-cuda"},
+                                Build{12, 12040, "R550", "continuo-worker-cuda12"}};
+
 absl::StatusOr<int> CountDevices() {
   int driver = 0, runtime = 0, count = 0;
   RETURN_IF_ERROR(CudaStatus(cudaDriverGetVersion(&driver), 0, "cudaDriverGetVersion"));
@@ -32,12 +46,7 @@ absl::StatusOr<int> CountDevices() {
     return absl::FailedPreconditionError(
         "no CUDA driver: libcuda.so.1 was not found (in a container it comes from the host)");
   }
-  // Within a major version an older driver runs newer programs.
-  if (driver / 1000 < runtime / 1000) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the CUDA driver is of CUDA ", VersionText(driver), "; this build needs one of ",
-        VersionText(runtime), " or of ", runtime / 1000, ".0 at least"));
-  }
+  RETURN_IF_ERROR(CheckDriver(driver, runtime));
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
     (void)cudaGetLastError();
@@ -73,6 +82,26 @@ absl::StatusOr<DeviceInfo> Describe(int index) {
 }
 
 }  // namespace
+
+absl::Status CheckDriver(int driver, int runtime) {
+  const auto first_of = [](auto is_so) {
+    return std::find_if(kBuilds.begin(), kBuilds.end() - 1, is_so);
+  };
+  const Build& own = *first_of([&](const Build& b) { return b.major <= runtime / 1000; });
+  if (driver >= own.oldest) return absl::OkStatus();
+  const auto needs = [](const Build& build) {
+    return absl::StrCat("CUDA ", VersionText(build.oldest), " (driver ", build.driver, ")");
+  };
+  const Build& other = *first_of([&](const Build& b) { return b.oldest <= driver; });
+  std::string advice = "update the driver";
+  if (other.oldest <= driver) {
+    advice = absl::StrCat("use the image ", other.image, ", which needs ", needs(other), ", or ",
+                          advice);
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the CUDA driver is of CUDA ", VersionText(driver), ", and this build of CUDA ",
+                   VersionText(runtime), " needs ", needs(own), " or newer: ", advice));
+}
 
 absl::StatusOr<std::vector<int>> ParseDevices(std::string_view device) {
   const absl::string_view text(device.data(), device.size());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace continuo::kernels::cuda {
@@ -34,6 +35,11 @@ absl::StatusOr<std::vector<int>> ParseDevices(std::string_view device);
 // and keep that rank from launching its own (CUDA C++ Programming Guide, lazy loading). Call it
 // before the first CUDA call.
 void PrepareLibraries(std::span<const int> indices);
+
+// Checks that a driver runs a build with this CUDA runtime; both are versions as CUDA gives them,
+// 12040 for 12.4. FailedPrecondition names the driver's CUDA version, and the image that it runs,
+// if any.
+absl::Status CheckDriver(int driver, int runtime);
 
 // Returns the devices of these indices after checking that this build runs on them.
 // FailedPrecondition: there is no driver or device, or it is too old. InvalidArgument: the machine

@@ -2,6 +2,7 @@
 #include "kernels/cuda/runtime/device_info.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -44,6 +45,27 @@ TEST(ParseDevicesTest, WhatIsWrongIsSaidWithTheText) {
   refused("cuda:0,1,2", "names 3 devices");
 }
 
+TEST(CheckDriverTest, ADriverThatIsTooOldIsToldTheImageThatItRuns) {
+  for (const auto& [driver, runtime] :
+       {std::pair{13000, 13000}, {13020, 13000}, {13000, 13020}, {12040, 12090}, {13000, 12090}}) {
+    EXPECT_TRUE(CheckDriver(driver, runtime).ok()) << driver << " " << runtime;
+  }
+  EXPECT_EQ(
+      CheckDriver(12080, 13000),
+      absl::FailedPreconditionError(
+          "the CUDA driver is of CUDA 12.8, and this build of CUDA 13.0 needs CUDA 13.0 (driver "
+          "R580) or newer: use the image continuo-worker-cuda12, which needs CUDA 12.4 (driver "
+          "R550), or update the driver"));
+  EXPECT_EQ(CheckDriver(12020, 13000),
+            absl::FailedPreconditionError("the CUDA driver is of CUDA 12.2, and this build of CUDA "
+                                          "13.0 needs CUDA 13.0 (driver R580) or newer: update the "
+                                          "driver"));
+  EXPECT_EQ(CheckDriver(12030, 12090),
+            absl::FailedPreconditionError("the CUDA driver is of CUDA 12.3, and this build of CUDA "
+                                          "12.9 needs CUDA 12.4 (driver R550) or newer: update the "
+                                          "driver"));
+}
+
 TEST(FindDevicesTest, DevicesAreDescribed) {
   CudaShim::Reset({.devices = {ShimDevice{},
                                {.name = "H200",
@@ -75,8 +97,7 @@ TEST(FindDevicesTest, WhatTheMachineLacksIsSaid) {
   };
   constexpr auto kUnmet = absl::StatusCode::kFailedPrecondition;
   refused({.driver_version = 0}, 0, kUnmet, "no CUDA driver");
-  refused({.driver_version = 12040}, 0, kUnmet,
-          "driver is of CUDA 12.4; this build needs one of 13.0");
+  refused({.driver_version = 12000}, 0, kUnmet, "driver is of CUDA 12.0, and this build of CUDA");
   refused({.devices = {}}, 0, kUnmet, "no CUDA device is visible");
   refused({.devices = {{.name = "V100", .major = 7}}}, 0, kUnmet,
           "cuda:0 (V100) has compute capability 7.0; this build needs 8.0");
