@@ -23,9 +23,9 @@ struct Results {
     weights[(first_place + query) * 2] = max;
     weights[(first_place + query) * 2 + 1] = weight;
   }
-  // Writes elements d and d + 1 of a query's sums.
+  // Writes elements d and d + 1 of a query's sums or, in out, of its result.
   __device__ void Sums(const AttentionStep& step, const QueryTile& tile, int query, int d, float a,
-                       float b, float weight) const {
+                       float b) const {
     if (sums != nullptr) {
       float* const to = sums + (first_place + query) * step.head_dim + d;
       to[0] = a;
@@ -34,7 +34,7 @@ struct Results {
     }
     Number* const to =
         out + (tile.Row(query) * step.num_heads + tile.Head(query)) * step.head_dim + d;
-    *reinterpret_cast<uint32_t*>(to) = RoundPair<Number>(a / weight, b / weight);
+    *reinterpret_cast<uint32_t*>(to) = RoundPair<Number>(a, b);
   }
 };
 
@@ -54,7 +54,7 @@ __device__ void WriteWarp(const Accumulator<S>& acc, const Results<typename S::N
       const int d = i * 8 + lane % 4 * 2;
       if (d < step.head_dim) {
         results.Sums(step, tile, query, d, acc.sums[i][half * 2] * factor,
-                     acc.sums[i][half * 2 + 1] * factor, /*weight=*/1);
+                     acc.sums[i][half * 2 + 1] * factor);
       }
     }
   }

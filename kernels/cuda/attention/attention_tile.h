@@ -23,12 +23,11 @@ inline constexpr float kLog2E = 1.44269504088896341f;
 // Rows in shared memory are padded by this many elements, so that they are in different banks.
 inline constexpr int kPad = 8;
 
-// The shape of a kernel. A block has kQueryWarps times kKvWarps warps; each has 16 queries and, of
-// kTile positions at a time, every kKvWarps-th part. kDim is the size of heads, filled up with
+// The shape of a kernel. A block has kQueryWarps warps; each has 16 queries and all of kTile
+// positions at a time. kDim is the size of heads, filled up with
 // zeros. Number is the type of queries and results, uint16_t (bf16) or Half. Element is the type of
 // keys and values: Number, or bytes as KvLayout has them.
-template <typename Number_, typename Element_, int kDim_, int kQueryWarps_, int kKvWarps_,
-          int kTile_>
+template <typename Number_, typename Element_, int kDim_, int kQueryWarps_, int kTile_>
 struct Shape {
   using Number = Number_;
   using Element = Element_;
@@ -37,44 +36,25 @@ struct Shape {
   // The type in which values meet weights. A weight times the scale of an 8-bit value may be far
   // below 1, where f16 loses digits and bf16 does not.
   using ValueNumber = std::conditional_t<kHasScales, uint16_t, Number>;
-  static constexpr int kDim = kDim_, kQueryWarps = kQueryWarps_, kKvWarps = kKvWarps_,
-                       kTile = kTile_;
-  static constexpr int kQueries = 16 * kQueryWarps;
-  static constexpr int kThreads = kWarp * kQueryWarps * kKvWarps;
-  static constexpr int kStride = kDim + kPad;      // elements of a row in shared memory
-  static constexpr int kSlice = kTile / kKvWarps;  // positions of a warp
+  static constexpr int kDim = kDim_, kTile = kTile_;
+  static constexpr int kQueries = 16 * kQueryWarps_;
+  static constexpr int kThreads = kWarp * kQueryWarps_;
+  static constexpr int kStride = kDim + kPad;  // elements of a row in shared memory
   // The tile that warps compute with: keys in Number and values in ValueNumber, [2, kTile,
   // kStride]; with bytes also their scales, f32 [2, kTile].
   static constexpr size_t kScaleBytes = kHasScales ? 2 * kTile * sizeof(float) : 0;
   static constexpr size_t kTileBytes = 2 * kTile * kStride * sizeof(uint16_t) + kScaleBytes;
   // The tile that arrives: the same, or bytes [2, kTile, kDim] followed by their scales.
   static constexpr size_t kStageBytes = kHasScales ? 2 * kTile * kDim + kScaleBytes : kTileBytes;
-  // Each warp widens its own bytes in registers instead of the block widening the tile in shared
-  // memory. That takes as many registers as a warp's queries.
-  static constexpr bool kIsDirect = kHasScales && kKvWarps > 1 && kDim <= 128;
   static constexpr size_t kQueryBytes = kQueries * kStride * sizeof(uint16_t);
-  // Queries, two stages, and a widened tile unless warps compute with stages.
+  // Queries, two stages and, of bytes, a widened tile.
   static constexpr size_t kSharedBytes =
-      kQueryBytes + 2 * kStageBytes + (kHasScales && !kIsDirect ? kTileBytes : 0);
+      kQueryBytes + 2 * kStageBytes + (kHasScales ? kTileBytes : 0);
   // Number of blocks that fit a multiprocessor at once: as many as 227 KiB of shared memory hold,
   // and no more than leave each thread enough registers.
   static constexpr size_t kThatFit = (size_t{227} << 10) / (kSharedBytes + 1024);
   static constexpr int kBlocks = kThatFit < 3 ? static_cast<int>(kThatFit) : 3;
-  // Position of a 16-byte chunk in its row. Warps that compute with stages read the chunks of eight
-  // rows at once, or four of a row and four of the next one; the swizzle puts them in different
-  // banks.
-  static CONTINUO_HOST_DEVICE constexpr int SwizzleOf(int row, int chunk) {
-    if (!kIsDirect) return chunk;
-    return chunk ^ (kDim >= 128 ? (row & 1) << 2 | (row >> 1 & 3) : row >> 1 & 3);
-  }
-  // The element of a head that the thread of lane 4 r + q has in sums[i][j] (Accumulator) and, for
-  // j = 0 and 1, in sums[i][2 + j].
-  static CONTINUO_HOST_DEVICE constexpr int ElementOf(int i, int q, int j) {
-    return kIsDirect ? i / 2 * 16 + q * 4 + j * 2 + i % 2 : i * 8 + q * 2 + j;
-  }
-  static_assert(kSlice % 16 == 0 && kDim % 16 == 0);
-  // The warps of a tile merge here: sums, then maxima and sums of weights.
-  static_assert(kKvWarps == 1 || kKvWarps * kQueries * (kDim + 2) * sizeof(float) <= kSharedBytes);
+  static_assert(kTile % 16 == 0 && kDim % 16 == 0);
 };
 
 // Starts the block's copies of its queries. Threads take neighbouring chunks of 16 bytes.
@@ -159,8 +139,7 @@ __device__ void StartRows(unsigned char* stage, const PagedRows<const typename S
     const unsigned char* const key =
         place.block + (place.row * row_bytes + (in_head ? static_cast<uint32_t>(chunk) * 16 : 0));
     const unsigned char* const value = key + rows.half_bytes;
-    unsigned char* const key_to =
-        stage + (first + i) * kRowBytes + S::SwizzleOf(first + i, chunk) * 16;
+    unsigned char* const key_to = stage + (first + i) * kRowBytes + chunk * 16;
     unsigned char* const value_to = key_to + S::kTile * kRowBytes;
     if constexpr (kIn16) {
       StartCopy16(key_to, key, wanted);
@@ -200,7 +179,7 @@ __device__ void StartTile(unsigned char* stage, const PagedRows<const typename S
 }
 
 // A thread's part of its warp's 16 queries. With r = lane / 4 and q = lane % 4, sums[i] holds
-// elements ElementOf(i, q, 0) and (i, q, 1) of query r, then of query r + 8. The other members are
+// elements 8 i + 2 q and + 1 of query r, then of query r + 8. The other members are
 // of those two queries, too.
 template <typename S>
 struct Accumulator {
@@ -218,13 +197,13 @@ struct Accumulator {
   }
 };
 
-// Computes the scores of a warp's queries for its slice of a stage: [kSlice / 8] tiles of 16 × 8.
+// Computes the scores of a warp's queries for a stage: [kTile / 8] tiles of 16 × 8.
 template <typename S>
-__device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Number* queries,
+__device__ void Score(float (&scores)[S::kTile / 8][4], const typename S::Number* queries,
                       const typename S::Number* keys) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   CONTINUO_UNROLL
-  for (int i = 0; i < S::kSlice / 8; ++i) {
+  for (int i = 0; i < S::kTile / 8; ++i) {
     CONTINUO_UNROLL
     for (int j = 0; j < 4; ++j) scores[i][j] = 0;
   }
@@ -233,7 +212,7 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Numbe
     uint32_t a[4];
     LoadMatrices(a, queries + lane % 16 * S::kStride + d + lane / 16 * 8);
     CONTINUO_UNROLL
-    for (int p = 0; p < S::kSlice; p += 16) {
+    for (int p = 0; p < S::kTile; p += 16) {
       uint32_t b[4];
       LoadMatrices(b, keys + (p + lane / 16 * 8 + lane % 8) * S::kStride + d + lane / 8 % 2 * 8);
       MultiplyAdd<typename S::Number>(scores[p / 8], a, b[0], b[1]);
@@ -243,21 +222,20 @@ __device__ void Score(float (&scores)[S::kSlice / 8][4], const typename S::Numbe
 }
 
 // Turns scores into weights. The sums so far are to be multiplied by `shrink` for the new maximum,
-// of queries r and r + 8. `begin` is the slice's first position. all_seen: every query sees all of
-// the slice. `scales` are those of 8-bit values: weights are multiplied by them after they are
+// of queries r and r + 8. `begin` is the tile's first position. all_seen: every query sees all of
+// the tile. `scales` are those of 8-bit values: weights are multiplied by them after they are
 // summed up. A position that a row does not see has weight 0 whatever its scale, which is NaN where
-// the value was not finite. few_queries: only the first 8 queries exist, and nothing of the others
-// is used.
+// the value was not finite.
 template <typename S>
-__device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S::kSlice / 8][4],
+__device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S::kTile / 8][4],
                       const AttentionStep& step, int32_t begin, bool all_seen,
-                      [[maybe_unused]] const float* scales, bool few_queries) {
+                      [[maybe_unused]] const float* scales) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
   if (step.softcap > 0) {
     // tanh x = 1 - 2 / (1 + e^(2 x)). What it loses near 0 is far below any cap.
     const float twice = 2 * kLog2E * step.scale / step.softcap;
     CONTINUO_UNROLL
-    for (int i = 0; i < S::kSlice / 8; ++i) {
+    for (int i = 0; i < S::kTile / 8; ++i) {
       CONTINUO_UNROLL
       for (int j = 0; j < 4; ++j) {
         const float part = Reciprocal(1 + Exp2(scores[i][j] * twice));
@@ -269,11 +247,10 @@ __device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
     shrink[half] = 1;
-    if (half == 1 && few_queries) break;
     if (!all_seen) {
       const int32_t first = acc.first[half] - begin - c, last = acc.last[half] - begin - c;
       CONTINUO_UNROLL
-      for (int i = 0; i < S::kSlice / 8; ++i) {
+      for (int i = 0; i < S::kTile / 8; ++i) {
         CONTINUO_UNROLL
         for (int j = 0; j < 2; ++j) {
           if (i * 8 + j < first || i * 8 + j > last) scores[i][half * 2 + j] = kLowest;
@@ -282,7 +259,7 @@ __device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S
     }
     float max = scores[0][half * 2];
     CONTINUO_UNROLL
-    for (int i = 0; i < S::kSlice / 8; ++i) {
+    for (int i = 0; i < S::kTile / 8; ++i) {
       CONTINUO_UNROLL
       for (int j = 0; j < 2; ++j) max = fmaxf(max, scores[i][half * 2 + j]);
     }
@@ -294,7 +271,7 @@ __device__ void Weigh(Accumulator<S>& acc, float (&shrink)[2], float (&scores)[S
     acc.max[half] = max;
     float weight = 0;
     CONTINUO_UNROLL
-    for (int i = 0; i < S::kSlice / 8; ++i) {
+    for (int i = 0; i < S::kTile / 8; ++i) {
       [[maybe_unused]] Chunk<float, 2> scale;
       if constexpr (S::kHasScales) scale = LoadChunk<2>(scales + i * 8 + c);
       CONTINUO_UNROLL
@@ -333,14 +310,14 @@ __device__ inline void RoundWeights(uint32_t (&a)[4], const float (&low)[4],
   a[3] = RoundPair<Number>(high[2], high[3]);
 }
 
-// Adds the values of the slice, times their weights.
+// Adds the values of the tile, times their weights.
 template <typename S>
-__device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
+__device__ void AddValues(Accumulator<S>& acc, const float (&weights)[S::kTile / 8][4],
                           const typename S::ValueNumber* values) {
   using Number = typename S::ValueNumber;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   CONTINUO_UNROLL
-  for (int p = 0; p < S::kSlice; p += 16) {
+  for (int p = 0; p < S::kTile; p += 16) {
     uint32_t a[4];
     RoundWeights<Number>(a, weights[p / 8], weights[p / 8 + 1]);
     CONTINUO_UNROLL

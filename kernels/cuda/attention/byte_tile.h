@@ -8,8 +8,7 @@
 #include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/launch.h"
 
-// 8-bit keys and values: how a block or a warp widens them to 16 bits, and how a warp computes with
-// those that it widens itself. Only .cu files include this header.
+// 8-bit keys and values: how a block widens them to 16 bits. Only .cu files include this header.
 namespace continuo::kernels::cuda {
 
 // Widens two bytes, bits 0 to 7 and 16 to 23 of a word, whatever the other bits are. bf16 has 8
@@ -73,97 +72,13 @@ __device__ void WidenTile(unsigned char* tile, const unsigned char* stage) {
 
 // Multiplies scores of 8-bit keys by the keys' scales.
 template <typename S>
-__device__ void ScaleScores(float (&scores)[S::kSlice / 8][4], const float* scales) {
+__device__ void ScaleScores(float (&scores)[S::kTile / 8][4], const float* scales) {
   const int c = static_cast<int>(threadIdx.x) % 4 * 2;
   CONTINUO_UNROLL
-  for (int i = 0; i < S::kSlice / 8; ++i) {
+  for (int i = 0; i < S::kTile / 8; ++i) {
     const Chunk<float, 2> scale = LoadChunk<2>(scales + i * 8 + c);
     CONTINUO_UNROLL
     for (int j = 0; j < 4; ++j) scores[i][j] *= scale.at[j % 2];
-  }
-}
-
-// A warp's queries for 8-bit keys (Shape::kIsDirect), as MultiplyAdd takes its first factor. Of 64
-// elements, thread q of a row's four has 16 q to 16 q + 15. Of each four of them, a step, elements
-// 0 and 2 are packed, then 1 and 3, in the order in which they come out of a word of bytes. The
-// order of a sum's elements is free as long as both factors have it.
-template <typename S>
-struct QueryPairs {
-  uint32_t at[S::kDim / 64][4][4];  // [64 elements, step]: a of MultiplyAdd
-
-  __device__ explicit QueryPairs(const typename S::Number* queries) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, r = lane / 4, q = lane % 4;
-    CONTINUO_UNROLL
-    for (int d = 0; d < S::kDim / 64; ++d) {
-      CONTINUO_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const auto* const from = reinterpret_cast<const uint32_t*>(
-            queries + (r + half * 8) * S::kStride + d * 64 + q * 16);
-        CONTINUO_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const Chunk<uint32_t, 4> words = LoadChunk<4>(from + i * 4);
-          CONTINUO_UNROLL
-          for (int j = 0; j < 2; ++j) {
-            const uint32_t low = words.at[2 * j], high = words.at[2 * j + 1];
-            at[d][2 * i + j][half] = (low & 0xffff) | high << 16;
-            at[d][2 * i + j][2 + half] = low >> 16 | (high & 0xffff0000);
-          }
-        }
-      }
-    }
-  }
-};
-
-// Score with the 8-bit keys of a stage. The warp's slice begins with row `first`.
-template <typename S>
-__device__ void ScoreBytes(float (&scores)[S::kSlice / 8][4], const QueryPairs<S>& queries,
-                           const unsigned char* keys, int first) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, q = lane % 4;
-  CONTINUO_UNROLL
-  for (int i = 0; i < S::kSlice / 8; ++i) {
-    const int row = first + i * 8 + lane / 4;
-    CONTINUO_UNROLL
-    for (int j = 0; j < 4; ++j) scores[i][j] = 0;
-    CONTINUO_UNROLL
-    for (int d = 0; d < S::kDim / 64; ++d) {
-      const Chunk<uint32_t, 4> words = LoadChunk<4>(reinterpret_cast<const uint32_t*>(
-          keys + row * S::kDim + S::SwizzleOf(row, d * 4 + q) * 16));
-      CONTINUO_UNROLL
-      for (int s = 0; s < 4; ++s) {
-        MultiplyAdd<typename S::Number>(
-            scores[i], queries.at[d][s],
-            WidenPair<typename S::Number, typename S::Element>(words.at[s]),
-            WidenPair<typename S::Number, typename S::Element>(words.at[s] >> 8));
-      }
-    }
-  }
-}
-
-// AddValues with the 8-bit values of a stage. LoadMatrices loads two neighbouring bytes as one
-// element, so a word has the bytes of two positions: of the first elements, and of the second.
-template <typename S>
-__device__ void AddByteValues(Accumulator<S>& acc, const float (&weights)[S::kSlice / 8][4],
-                              const unsigned char* values, int first) {
-  using Number = typename S::ValueNumber;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto widen = [](uint32_t word) { return WidenPair<Number, typename S::Element>(word); };
-  CONTINUO_UNROLL
-  for (int p = 0; p < S::kSlice; p += 16) {
-    uint32_t a[4];
-    RoundWeights<Number>(a, weights[p / 8], weights[p / 8 + 1]);
-    const int row = first + p + lane / 8 % 2 * 8 + lane % 8;
-    CONTINUO_UNROLL
-    for (int d = 0; d < S::kDim; d += 32) {
-      uint32_t b[4];
-      LoadMatricesTransposed(b,
-                             values + row * S::kDim + S::SwizzleOf(row, d / 16 + lane / 16) * 16);
-      CONTINUO_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t one = b[2 * half], other = b[2 * half + 1];
-        MultiplyAdd<Number>(acc.sums[d / 8 + 2 * half], a, widen(one), widen(other));
-        MultiplyAdd<Number>(acc.sums[d / 8 + 2 * half + 1], a, widen(one >> 8), widen(other >> 8));
-      }
-    }
   }
 }
 

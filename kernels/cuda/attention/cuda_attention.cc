@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/attention/decode_attention.h"
 #include "kernels/cuda/attention/kv_ops.h"
 #include "kernels/cuda/attention/rope.h"
 #include "kernels/cuda/attention/simple_attention.h"
@@ -164,8 +165,28 @@ void CudaAttention::DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) {
   });
 }
 
+void CudaAttention::AttendToDecodes(Tensor out, Tensor q, const PagedKv& kv,
+                                    const AttentionStep& step) {
+  static_assert(kMostDecodeBlocks <= CudaContext::kNumCounters);
+  const DType kept = kv.cache.dtype;
+  CONTINUO_CHECK(SizeOf(kept) == 1 || kept == q.dtype);
+  const DecodePlan plan = PlanDecodeAttention(step, step.max_blocks * kv.block_size,
+                                              context_.device().num_multiprocessors);
+  auto* const scratch = static_cast<float*>(context_.Scratch(plan.scratch_bytes));
+  context_.Enqueue("DecodeAttention", [&] {
+    return WithNumber(q.dtype, [&]<typename Number>() {
+      const auto attend = [&]<typename Element>() {
+        return DecodeAttention(Data<Number>(out), Data<const Number>(q),
+                               LayoutOf<const Element>(kv, step.head_dim), step, plan, scratch,
+                               context_.counters(), context_.kernels());
+      };
+      return kept == q.dtype ? attend.template operator()<Number>() : WithBytes(kept, attend);
+    });
+  });
+}
+
 void CudaAttention::AttendByTiles(Tensor out, Tensor q, const PagedKv& kv,
-                                  const AttentionStep& step, bool is_decode) {
+                                  const AttentionStep& step) {
   const DType kept = kv.cache.dtype;
   CONTINUO_CHECK(SizeOf(kept) == 1 || kept == q.dtype);
   const int64_t max_kv_len = step.max_blocks * kv.block_size;
@@ -177,7 +198,7 @@ void CudaAttention::AttendByTiles(Tensor out, Tensor q, const PagedKv& kv,
                      HasWgmmaAttention(step.head_dim);
   const TileAttentionPlan plan =
       PlanTileAttention(step, max_kv_len, device.num_multiprocessors, context_.scratch_capacity(),
-                        is_decode, options_.deterministic, wgmma);
+                        options_.deterministic, wgmma);
   context_.Enqueue("TileAttention", [&] {
     return WithNumber(q.dtype, [&]<typename Number>() {
       const auto attend = [&]<typename Element>() {
@@ -208,7 +229,7 @@ void CudaAttention::DoPagedAttention(Tensor out, Tensor q, const PagedKv& kv,
     return;
   }
   // Decodes are bound by reading keys and values, other sequences by products.
-  const int num_decodes = options_.deterministic || !FitsSmallTiles(step) ? 0 : kv.num_decodes;
+  const int num_decodes = options_.deterministic || !FitsDecodeAttention(step) ? 0 : kv.num_decodes;
   AttentionStep others = step;
   if (num_decodes > 0) {
     others.block_tables += num_decodes * step.max_blocks;
@@ -218,9 +239,9 @@ void CudaAttention::DoPagedAttention(Tensor out, Tensor q, const PagedKv& kv,
     others.rows -= num_decodes;
     others.num_seqs -= num_decodes;
     step.rows = step.num_seqs = num_decodes;
-    AttendByTiles(out, q, kv, step, /*is_decode=*/true);
+    AttendToDecodes(out, q, kv, step);
   }
-  if (others.num_seqs > 0) AttendByTiles(out, q, kv, others, /*is_decode=*/false);
+  if (others.num_seqs > 0) AttendByTiles(out, q, kv, others);
 }
 
 }  // namespace continuo::kernels::cuda

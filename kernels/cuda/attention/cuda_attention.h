@@ -47,10 +47,10 @@ class CudaAttention : public AttentionOps {
   // Changes and writes heads that FitsAWarp.
   void RotateHeads(const PagedKv& kv, const Heads& heads, Tensor slots,
                    const HeadRotation& rotation);
-  // Computes attention of the step's sequences on tensor cores. is_decode: each sequence has one
-  // row.
-  void AttendByTiles(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step,
-                     bool is_decode);
+  // Compute attention of the step's sequences on tensor cores, the first one of sequences of one
+  // row each.
+  void AttendToDecodes(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step);
+  void AttendByTiles(Tensor out, Tensor q, const PagedKv& kv, const AttentionStep& step);
 
   CudaContext& context_;
   const CudaAttentionOptions options_;

@@ -116,18 +116,6 @@ CONTINUO_HOST_DEVICE inline QueryTile FindTile(const AttentionStep& step, int kv
   return tile;
 }
 
-// Returns the tile of a decode: sequences have one row each, and a tile holds all heads of a
-// key-value head, so a tile's number is its sequence's.
-CONTINUO_HOST_DEVICE inline QueryTile TileOfRow(const AttentionStep& step, int kv_head, int seq) {
-  QueryTile tile;
-  tile.seq = seq;
-  tile.heads = HeadsOf(step, kv_head);
-  tile.num_pairs = tile.heads.size();
-  tile.first_row = step.first_row + seq;
-  tile.first_position = step.kv_len[seq] - 1;
-  return tile;
-}
-
 // The positions that a tile sees, and those of them that belong to a split: [begin, end). begin and
 // the borders of splits are multiples of `unit`. No query sees positions before `first`.
 struct SeenRange {

@@ -20,74 +20,15 @@ constexpr int kMaxSplits = 64;
 constexpr int kMergeThreads = 128;
 
 template <typename Number, typename Element>
-using Small64 = Shape<Number, Element, 64, 1, 4, 64>;
+using Shape64 = Shape<Number, Element, 64, 4, 64>;
 template <typename Number, typename Element>
-using Large64 = Shape<Number, Element, 64, 4, 1, 64>;
+using Shape128 = Shape<Number, Element, 128, 4, 64>;
 template <typename Number, typename Element>
-using Small128 = Shape<Number, Element, 128, 1, 4, 64>;
-template <typename Number, typename Element>
-using Large128 = Shape<Number, Element, 128, 4, 1, 64>;
-template <typename Number, typename Element>
-using Small256 = Shape<Number, Element, 256, 1, 2, 32>;
-template <typename Number, typename Element>
-using Large256 = Shape<Number, Element, 256, 2, 1, 32>;
+using Shape256 = Shape<Number, Element, 256, 2, 32>;
 
-// The warps that shared the positions merge in shared memory, in ascending order.
-template <typename S>
-__device__ void WriteMerged(const Accumulator<S>& acc, const Results<typename S::Number>& results,
-                            const AttentionStep& step, const QueryTile& tile, int query_warp,
-                            int kv_warp) {
-  auto* const sums = reinterpret_cast<float*>(SharedMemory());        // [kKvWarps, kQueries, kDim]
-  float* const weights = sums + S::kKvWarps * S::kQueries * S::kDim;  // [kKvWarps, kQueries, 2]
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  SyncBlock();  // shared memory is overwritten from here on
-  CONTINUO_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const int place = kv_warp * S::kQueries + query_warp * 16 + lane / 4 + half * 8;
-    weights[place * 2] = acc.max[half];
-    weights[place * 2 + 1] = acc.weight[half];
-    CONTINUO_UNROLL
-    for (int i = 0; i < S::kDim / 8; ++i) {
-      CONTINUO_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        sums[place * S::kDim + S::ElementOf(i, lane % 4, j)] = acc.sums[i][half * 2 + j];
-      }
-    }
-  }
-  SyncBlock();
-  const int pairs = step.head_dim / 2;
-  for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs * pairs; i += S::kThreads) {
-    const int query = i / pairs, d = i % pairs * 2;
-    float max = kLowest;
-    for (int w = 0; w < S::kKvWarps; ++w) {
-      max = fmaxf(max, weights[(w * S::kQueries + query) * 2]);
-    }
-    float a = 0, b = 0, weight = 0;
-    for (int w = 0; w < S::kKvWarps; ++w) {
-      const int place = w * S::kQueries + query;
-      if (weights[place * 2 + 1] == 0) continue;  // this warp saw nothing
-      const float factor = Exp2(weights[place * 2] - max);
-      weight += weights[place * 2 + 1] * factor;
-      a += sums[place * S::kDim + d] * factor;
-      b += sums[place * S::kDim + d + 1] * factor;
-    }
-    if (d == 0) results.Weight(query, max, weight);
-    results.Sums(step, tile, query, d, a, b, weight);
-  }
-}
-
-// Returns the tile of a block and key-value head.
-__device__ inline QueryTile TileOf(const AttentionStep& step, int kv_head, int tile_size,
-                                   bool small_tiles, int64_t first_tile) {
-  const int64_t number = first_tile + blockIdx.x;
-  return small_tiles ? TileOfRow(step, kv_head, static_cast<int>(number))
-                     : FindTile(step, kv_head, tile_size, number);
-}
-
-// Block (x, y, z) computes tile first_tile + x of key-value head y, split z. Many queries are bound
-// by products, few by reading keys and values; the next kTile positions arrive while the last are
-// used. Bytes are widened where a warp multiplies them or, for many queries, into a tile of their
-// own in between, so a stage can be filled as soon as all warps have passed that.
+// Block (x, y, z) computes tile first_tile + x of key-value head y, split z. It is bound by
+// products; the next kTile positions arrive while the last are used. Bytes are widened into a tile
+// of their own in between, so a stage can be filled as soon as all warps have passed that.
 template <typename S>
 __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     TileAttentionKernel(typename S::Number* out, const typename S::Number* q,
@@ -99,16 +40,15 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   auto* const queries = reinterpret_cast<Number*>(SharedMemory());
   unsigned char* const stages = SharedMemory() + S::kQueryBytes;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int query_warp = warp % S::kQueryWarps, kv_warp = warp / S::kQueryWarps;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int kv_head = static_cast<int>(blockIdx.y), split = static_cast<int>(blockIdx.z);
-  const QueryTile tile = TileOf(step, kv_head, S::kQueries, plan.small_tiles, first_tile);
+  const QueryTile tile = FindTile(step, kv_head, S::kQueries, first_tile + blockIdx.x);
   if (tile.num_pairs == 0) return;
   const SeenRange seen = SeenBy(step, tile, S::kTile, split, plan.num_splits, plan.split_tokens);
   const Results<Number> results = {
       out, split_sums, split_weights,
       ((int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * plan.num_splits + split) *
-          plan.places};
+          plan.tile_size};
   if (seen.begin >= seen.end) {
     for (int i = static_cast<int>(threadIdx.x); i < tile.num_pairs; i += S::kThreads) {
       results.Weight(i, kLowest, 0);
@@ -119,7 +59,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   Accumulator<S> acc;
   CONTINUO_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const int query = query_warp * 16 + lane / 4 + half * 8;
+    const int query = warp * 16 + lane / 4 + half * 8;
     const int64_t position = query < tile.num_pairs ? tile.Position(query) : -1;
     acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step.window)));
     acc.last[half] = static_cast<int32_t>(Min(seen.end - 1, position));
@@ -128,20 +68,13 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   const auto all_first = static_cast<int32_t>(
       Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window)));
   const auto all_end = static_cast<int32_t>(Min(seen.end, tile.Position(0) + 1));
-  const bool few_queries = S::kQueries == 16 && tile.num_pairs <= 8;
   const auto rows =
       RowsOf(kv, by_block_size, step.block_tables + tile.seq * step.max_blocks, kv_head);
   StartQueries<S>(queries, q, step, tile);
   EndCopies();
   StartTile<S>(stages, rows, seen.begin, seen);
   EndCopies();
-  if constexpr (S::kIsDirect) {
-    AwaitCopies<1>();
-    SyncBlock();
-  }
-  const std::conditional_t<S::kIsDirect, QueryPairs<S>, const Number*> warp_queries(
-      queries + query_warp * 16 * S::kStride);
-  const int first = kv_warp * S::kSlice;  // offset among the tile's positions
+  const Number* const warp_queries = queries + warp * 16 * S::kStride;
   int stage = 0;
   for (int64_t begin = seen.begin; begin < seen.end; begin += S::kTile, stage ^= 1) {
     if (begin + S::kTile < seen.end) {
@@ -151,45 +84,31 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     AwaitCopies<1>();
     SyncBlock();
     const unsigned char* elements = stages + stage * S::kStageBytes;
-    const auto slice = static_cast<int32_t>(begin) + first;
-    const bool all_seen = slice >= all_first && slice + S::kSlice <= all_end;
-    float scores[S::kSlice / 8][4], shrink[2];
-    if constexpr (S::kIsDirect) {
-      const auto* const scales =
-          reinterpret_cast<const float*>(elements + 2 * S::kTile * S::kDim) + first;
-      ScoreBytes<S>(scores, warp_queries, elements, first);
-      ScaleScores<S>(scores, scales);
-      Weigh<S>(acc, shrink, scores, step, slice, all_seen, scales + S::kTile, few_queries);
-      ShrinkSums<S>(acc, shrink);
-      AddByteValues<S>(acc, scores, elements + S::kTile * S::kDim, first);
-    } else {
-      if constexpr (S::kHasScales) {
-        unsigned char* const widened = stages + 2 * S::kStageBytes;
-        WidenTile<S>(widened, elements);
-        SyncBlock();
-        elements = widened;
-      }
-      const auto* const keys = reinterpret_cast<const Number*>(elements) + first * S::kStride;
-      const auto* const values =
-          reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
-      // Scales follow the numbers, for bytes only.
-      const float* const scales = reinterpret_cast<const float*>(
-          elements + S::kTileBytes - S::kScaleBytes + first * sizeof(float));
-      Score<S>(scores, warp_queries, keys);
-      if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
-      Weigh<S>(acc, shrink, scores, step, slice, all_seen, scales + S::kTile, few_queries);
-      ShrinkSums<S>(acc, shrink);
-      AddValues<S>(acc, scores, values);
+    const auto first = static_cast<int32_t>(begin);
+    const bool all_seen = first >= all_first && first + S::kTile <= all_end;
+    float scores[S::kTile / 8][4], shrink[2];
+    if constexpr (S::kHasScales) {
+      unsigned char* const widened = stages + 2 * S::kStageBytes;
+      WidenTile<S>(widened, elements);
+      SyncBlock();
+      elements = widened;
     }
+    const auto* const keys = reinterpret_cast<const Number*>(elements);
+    const auto* const values =
+        reinterpret_cast<const typename S::ValueNumber*>(keys + S::kTile * S::kStride);
+    // Scales follow the numbers, for bytes only.
+    const auto* const scales =
+        reinterpret_cast<const float*>(elements + S::kTileBytes - S::kScaleBytes);
+    Score<S>(scores, warp_queries, keys);
+    if constexpr (S::kHasScales) ScaleScores<S>(scores, scales);
+    Weigh<S>(acc, shrink, scores, step, first, all_seen, scales + S::kTile);
+    ShrinkSums<S>(acc, shrink);
+    AddValues<S>(acc, scores, values);
     // The stage is filled again after this, unless all warps have already passed it.
-    if constexpr (!S::kHasScales || S::kIsDirect) SyncBlock();
+    if constexpr (!S::kHasScales) SyncBlock();
   }
   acc.Reduce();
-  if constexpr (S::kKvWarps == 1) {
-    WriteWarp(acc, results, step, tile, query_warp * 16);
-  } else {
-    WriteMerged(acc, results, step, tile, query_warp, kv_warp);
-  }
+  WriteWarp(acc, results, step, tile, warp * 16);
 }
 
 // Block (x, y, z) merges the splits of query z of tile first_tile + x of key-value head y. The
@@ -200,9 +119,9 @@ __global__ void CONTINUO_BLOCKS_OF(kMergeThreads, 10)
                       const float* split_sums, const float* split_weights) {
   WaitForPreviousKernel();
   const int kv_head = static_cast<int>(blockIdx.y), query = static_cast<int>(blockIdx.z);
-  const int num_splits = plan.num_splits, places = plan.places;
+  const int num_splits = plan.num_splits, places = plan.tile_size;
   const int thread = static_cast<int>(threadIdx.x);
-  const QueryTile tile = TileOf(step, kv_head, plan.tile_size, plan.small_tiles, first_tile);
+  const QueryTile tile = FindTile(step, kv_head, plan.tile_size, first_tile + blockIdx.x);
   if (query >= tile.num_pairs) return;
   const int64_t first =
       (int64_t{blockIdx.x} * step.num_kv_heads + kv_head) * num_splits * places + query;
@@ -237,11 +156,9 @@ __global__ void CONTINUO_BLOCKS_OF(kMergeThreads, 10)
   }
 }
 
-int TileSize(int head_dim, bool small) {
+int TileSize(int head_dim) {
   using T = uint16_t;  // any 16-bit type
-  return small            ? Small128<T, T>::kQueries
-         : head_dim > 128 ? Large256<T, T>::kQueries
-                          : Large128<T, T>::kQueries;
+  return head_dim > 128 ? Shape256<T, T>::kQueries : Shape128<T, T>::kQueries;
 }
 
 int MaxHeads(const AttentionStep& step) {
@@ -250,9 +167,8 @@ int MaxHeads(const AttentionStep& step) {
   return heads;
 }
 
-int64_t TilesOf(const AttentionStep& step, bool small_tiles, int tile_size) {
-  return small_tiles ? step.num_seqs
-                     : NumTiles(step.rows, step.num_seqs, MaxHeads(step), tile_size);
+int64_t TilesOf(const AttentionStep& step, int tile_size) {
+  return NumTiles(step.rows, step.num_seqs, MaxHeads(step), tile_size);
 }
 
 // launch_tiles(sums, weights, first, n) launches a kernel for n tiles from the first on.
@@ -261,10 +177,10 @@ cudaError_t RunTiles(Number* out, const AttentionStep& step, const TileAttention
                      float* scratch, KernelStream stream, const Tiles& launch_tiles) {
   const auto heads = static_cast<unsigned>(step.num_kv_heads);
   const auto splits = static_cast<unsigned>(plan.num_splits);
-  const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
+  const int64_t num_tiles = TilesOf(step, plan.tile_size);
   for (int64_t first = 0; first < num_tiles; first += plan.tiles_per_launch) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles_per_launch, num_tiles - first));
-    const int64_t places = int64_t{tiles} * heads * splits * plan.places;
+    const int64_t places = int64_t{tiles} * heads * splits * plan.tile_size;
     float* const sums = splits == 1 ? nullptr : scratch + places * 2;
     if (const cudaError_t error = launch_tiles(sums, scratch, first, tiles); error != cudaSuccess) {
       return error;
@@ -272,7 +188,7 @@ cudaError_t RunTiles(Number* out, const AttentionStep& step, const TileAttention
     if (splits == 1) continue;
     const cudaError_t merged =
         Launch("MergeSplits", MergeSplitsKernel<Number>,
-               dim3(tiles, heads, static_cast<unsigned>(plan.places)), kMergeThreads,
+               dim3(tiles, heads, static_cast<unsigned>(plan.tile_size)), kMergeThreads,
                splits * sizeof(float), stream, out, step, plan, first, sums, scratch);
     if (merged != cudaSuccess) return merged;
   }
@@ -307,23 +223,17 @@ int64_t FixedSplits(int64_t max_kv_len) {
 
 size_t MinTileAttentionScratch(int num_kv_heads, int head_dim, int64_t max_kv_len) {
   return static_cast<size_t>(
-      BytesPerTile(num_kv_heads, head_dim, TileSize(head_dim, false), FixedSplits(max_kv_len)));
-}
-
-bool FitsSmallTiles(const AttentionStep& step) {
-  return MaxHeads(step) <= TileSize(step.head_dim, true);
+      BytesPerTile(num_kv_heads, head_dim, TileSize(head_dim), FixedSplits(max_kv_len)));
 }
 
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
-                                    int num_multiprocessors, size_t scratch_bytes, bool is_decode,
+                                    int num_multiprocessors, size_t scratch_bytes,
                                     bool deterministic, bool wgmma) {
   TileAttentionPlan plan;
   plan.num_multiprocessors = num_multiprocessors;
-  plan.small_tiles = is_decode && !deterministic;
-  plan.wgmma = wgmma && !plan.small_tiles && !deterministic;
-  plan.tile_size = plan.wgmma ? kWgmmaQueries : TileSize(step.head_dim, plan.small_tiles);
-  plan.places = plan.small_tiles ? MaxHeads(step) : plan.tile_size;
-  const int64_t num_tiles = TilesOf(step, plan.small_tiles, plan.tile_size);
+  plan.wgmma = wgmma && !deterministic;
+  plan.tile_size = plan.wgmma ? kWgmmaQueries : TileSize(step.head_dim);
+  const int64_t num_tiles = TilesOf(step, plan.tile_size);
   if (deterministic) {
     plan.split_tokens = kFixedSplit;
     plan.num_splits = static_cast<int>(FixedSplits(max_kv_len));
@@ -351,14 +261,14 @@ TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_le
       plan.split_tokens = ((max_kv_len + splits - 1) / splits + kUnit - 1) / kUnit * kUnit;
     }
     const int64_t that_fit = static_cast<int64_t>(scratch_bytes) /
-                             BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, 1);
+                             BytesPerTile(step.num_kv_heads, step.head_dim, plan.tile_size, 1);
     if (plan.split_tokens == 0) splits = std::min(splits, that_fit);
     plan.num_splits = static_cast<int>(std::clamp<int64_t>(splits, 1, kMaxSplits));
   }
   plan.tiles_per_launch = num_tiles;
   if (plan.num_splits > 1) {
     const int64_t bytes =
-        BytesPerTile(step.num_kv_heads, step.head_dim, plan.places, plan.num_splits);
+        BytesPerTile(step.num_kv_heads, step.head_dim, plan.tile_size, plan.num_splits);
     CONTINUO_CHECK(bytes <= static_cast<int64_t>(scratch_bytes));
     plan.tiles_per_launch =
         std::clamp<int64_t>(static_cast<int64_t>(scratch_bytes) / bytes, 1, num_tiles);
@@ -378,12 +288,9 @@ cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Ele
                                             stream);
                     });
   }
-  const bool small = plan.small_tiles;
-  const auto run = step.head_dim <= 64
-                       ? (small ? Run<Small64<Number, Element>> : Run<Large64<Number, Element>>)
-                   : step.head_dim <= 128
-                       ? (small ? Run<Small128<Number, Element>> : Run<Large128<Number, Element>>)
-                       : (small ? Run<Small256<Number, Element>> : Run<Large256<Number, Element>>);
+  const auto run = step.head_dim <= 64    ? Run<Shape64<Number, Element>>
+                   : step.head_dim <= 128 ? Run<Shape128<Number, Element>>
+                                          : Run<Shape256<Number, Element>>;
   return run(out, q, kv, step, plan, scratch, stream);
 }
 

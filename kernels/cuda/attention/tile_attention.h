@@ -15,7 +15,7 @@ namespace continuo::kernels::cuda {
 // same type, int8 or e4m3.
 //
 // Queries are (row, head) pairs of the heads that share a key-value head. They are computed in
-// tiles of 16 or 64, so that each key and value is read once for all of them. Positions are cut
+// tiles of 64, so that each key and value is read once for all of them. Positions are cut
 // into splits, each computed by a block of its own, where there are too few tiles to fill the
 // device.
 //
@@ -30,12 +30,8 @@ namespace continuo::kernels::cuda {
 // fixed split_tokens and tiles of one size. NaN in a value that a row does not see reaches the row
 // where both are in one sequence and tile.
 struct TileAttentionPlan {
-  // Tiles have 16 queries, one tile for each sequence, and the warps share the positions; otherwise
-  // 64 queries (32 where heads are larger than 128).
-  bool small_tiles = false;
   bool wgmma = false;  // computed by WgmmaAttention, 128 queries
-  int tile_size = 0;   // queries of a tile
-  int places = 0;      // queries of a tile that have a place in scratch
+  int tile_size = 0;   // queries of a tile, otherwise 64, or 32 where heads are larger than 128
   int num_splits = 1;
   int64_t split_tokens = 0;  // as SeenBy has it
   int64_t tiles_per_launch = 0;
@@ -45,15 +41,11 @@ struct TileAttentionPlan {
 // Returns whether there is a kernel for heads of this size.
 constexpr bool HasTileAttention(int head_dim) { return head_dim % 8 == 0 && head_dim <= 256; }
 
-// Returns whether sequences of one row each may have small tiles: none of their key-value heads has
-// more heads than a tile has queries.
-bool FitsSmallTiles(const AttentionStep& step);
-
 // scratch_bytes is the size of TileAttention's scratch. No sequence is longer than max_kv_len.
-// is_decode: each sequence has one row, and FitsSmallTiles. deterministic: tiles have one size, and
-// splits are at fixed positions. wgmma: WgmmaAttention may compute tiles that are not small.
+// deterministic: splits are at fixed positions. wgmma: WgmmaAttention may compute the tiles unless
+// they are deterministic.
 TileAttentionPlan PlanTileAttention(const AttentionStep& step, int64_t max_kv_len,
-                                    int num_multiprocessors, size_t scratch_bytes, bool is_decode,
+                                    int num_multiprocessors, size_t scratch_bytes,
                                     bool deterministic, bool wgmma);
 
 // Returns the least scratch that TileAttention needs, in bytes.

@@ -65,8 +65,7 @@ struct Weigher {
     const int32_t begin = seen_begin + tile * S::kTile;
     const bool all_seen = begin >= all_first && begin + S::kTile <= all_end;
     if constexpr (S::kIsBytes) ScaleScores<S>(scores, stages.Scales(0, first + tile));
-    Weigh<S>(acc, shrink, scores, step, begin, all_seen, nullptr,
-             /*few_queries=*/false);
+    Weigh<S>(acc, shrink, scores, step, begin, all_seen, nullptr);
     if constexpr (S::kIsBytes) {
       ScaleWeights(acc, scores, begin, all_seen, stages.Scales(1, first + tile));
     }

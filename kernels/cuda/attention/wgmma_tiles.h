@@ -28,7 +28,7 @@ struct WgmmaShape {
   static constexpr bool kIsBytes = KvLayout<Element>::kHasScales;
   static constexpr bool kHasScales = false;  // for Weigh; weights are scaled after it
   using ValueNumber = std::conditional_t<kIsBytes, uint16_t, Number>;
-  static constexpr int kDim = kDim_, kTile = 128, kSlice = kTile;
+  static constexpr int kDim = kDim_, kTile = 128;
   static constexpr int kGroups = 2, kQueries = kWgmmaQueries, kOfGroup = kQueries / kGroups;
   static constexpr int kGroupThreads = 4 * kWarp, kThreads = kGroupThreads * (1 + kGroups);
   // Registers of a thread that copies and of one that multiplies. A block
@@ -159,7 +159,7 @@ struct WorkItem {
     item.num_tiles =
         static_cast<int>(Max(0, item.seen.end - item.seen.begin + S::kTile - 1) / S::kTile);
     item.first_place =
-        ((of_launch * step.num_kv_heads + item.kv_head) * plan.num_splits + split) * plan.places;
+        ((of_launch * step.num_kv_heads + item.kv_head) * plan.num_splits + split) * plan.tile_size;
     return item;
   }
 };

@@ -21,6 +21,11 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Make(const CudaContext
   const int device = options.device.index;
   ASSIGN_OR_RETURN(Stream stream, Stream::Make(device, options.pdl));
   std::unique_ptr<CudaContext> made(new CudaContext(options, std::move(stream)));
+  constexpr size_t kCounterBytes = kNumCounters * sizeof(uint32_t);
+  ASSIGN_OR_RETURN(made->counters_, DeviceBuffer::Make(device, kCounterBytes));
+  RETURN_IF_ERROR(
+      CudaStatus(cudaMemsetAsync(made->counters(), 0, kCounterBytes, made->stream_.get()), device,
+                 "cudaMemsetAsync"));
   ASSIGN_OR_RETURN(made->scratch_, DeviceBuffer::Make(device, options.scratch_bytes));
   ASSIGN_OR_RETURN(made->staging_, PinnedBuffer::Make(device, kStagingBytes));
   for (Recorded& recorded : made->events_) {

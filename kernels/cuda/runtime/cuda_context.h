@@ -78,6 +78,10 @@ class CudaContext {
   void* Scratch(size_t bytes);
   // Bytes that Scratch has without growing.
   size_t scratch_capacity() const { return scratch_.bytes(); }
+  // Counters by which blocks of a grid find the last of them. A kernel finds them zero and leaves
+  // them so.
+  static constexpr int kNumCounters = 1024;
+  uint32_t* counters() const { return static_cast<uint32_t*>(counters_.data()); }
   // Bytes that ops divide their work by.
   size_t scratch_budget() const { return options_.scratch_bytes; }
 
@@ -133,7 +137,7 @@ class CudaContext {
   host::ThreadPool pool_;
   absl::Status failure_;
   GraphCache graphs_;
-  DeviceBuffer scratch_;
+  DeviceBuffer counters_, scratch_;
   std::vector<DeviceBuffer> smaller_scratch_;  // graphs and work in flight know its addresses
 
   // CopyIn stages small arrays in a ring. The counters grow from the start: bytes staged, and

@@ -125,6 +125,15 @@ __device__ inline void LoadMatricesTransposed(uint32_t (&out)[4], const void* ro
                : "memory");
 }
 
+// Transposes an 8 × 8 matrix of 16-bit elements in registers. Lane l gives elements 2 (l % 4) and +
+// 1 of row l / 4, the first in the low half, and receives the same of the transposed matrix (PTX
+// ISA, movmatrix).
+__device__ inline uint32_t TransposeMatrix(uint32_t pair) {
+  uint32_t transposed = 0;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
+  return transposed;
+}
+
 // Computes d += a · b on tensor cores: a [16, 16] and b [16, 8] of Number, which is uint16_t (bf16)
 // or Half, and d [16, 8] f32. Lane l has these elements, where r = l / 4, c = 2 (l % 4), and a pair
 // is two neighbouring elements with the first in the low half:
@@ -169,6 +178,14 @@ template <uint32_t kSelector>
 __device__ inline uint32_t PickBytes(uint32_t word) {
   return __byte_perm(word, 0, kSelector);
 }
+// Does the same with two words: digits from 4 on name the bytes of the second one.
+template <uint32_t kSelector>
+__device__ inline uint32_t PickBytes(uint32_t word, uint32_t second) {
+  return __byte_perm(word, second, kSelector);
+}
+// Makes this thread's writes to device memory visible to threads that later see, behind a fence of
+// their own, what it writes after this.
+__device__ inline void FenceMemory() { __threadfence(); }
 
 // Starts an asynchronous copy of 16 bytes to shared memory; both sides are aligned. Where it is not
 // `wanted`, zeros are written and `from` is not read. No thread may touch the bytes between the
@@ -227,6 +244,18 @@ uint32_t PickBytes(uint32_t word) {
   }
   return result;
 }
+template <uint32_t kSelector>
+uint32_t PickBytes(uint32_t word, uint32_t second) {
+  const uint64_t bytes = word | uint64_t{second} << 32;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t digit = kSelector >> 4 * i & 15;
+    result |= static_cast<uint32_t>(bytes >> 8 * digit & 255) << 8 * i;
+  }
+  return result;
+}
+uint32_t TransposeMatrix(uint32_t pair);
+inline void FenceMemory() {}
 void StartCopy16(void* shared, const void* from, bool wanted);
 void StartCopy4(void* shared, const void* from, bool wanted);
 inline float Exp2(float x) { return std::exp2f(x); }
@@ -251,6 +280,23 @@ cudaError_t RunGrid(const char* name, dim3 grid, int threads, size_t shared_byte
                     cudaStream_t stream, std::function<void()> thread);
 
 #endif
+
+// Widens two e4m3 numbers to f16, which is exact. They are in bits 0 to 15, and the first result is
+// in the low half (PTX ISA, cvt.rn.f16x2.e4m3x2). NaN becomes some number or NaN; nothing writes it
+// to a cache. Any thread may call it alone.
+__device__ inline uint32_t WidenE4M3(uint32_t two) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t pair = 0;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(two)));
+  return pair;
+#else
+  // The bits of exponent and fraction are those of an f16 number that is less by 2^-8, subnormal
+  // ones included.
+  const uint32_t apart = PickBytes<0x1404>(two);
+  return MultiplyAddPairs<Half>((apart >> 1 & 0x3f803f80) | (apart & 0x80008000), 0x5c005c00,
+                                0x80008000);
+#endif
+}
 
 // Launches kernel(args…) with `threads` threads in each block of the grid and `shared_bytes` of
 // SharedMemory(). Tests see `name`. Returns the launch's error.

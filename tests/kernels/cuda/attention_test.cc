@@ -80,7 +80,7 @@ TEST_F(CudaDeviceTest, AttentionOfSomeRowsIsWhatTheReferenceSays) {
 
 TEST_F(CudaDeviceTest, AttentionIsSplitWhereTilesAreFew) {
   // 8 multiprocessors take 24 blocks at once, of which 2 key-value heads and one tile are 2.
-  CheckAttention(b(), {{1100, 1}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
+  CheckAttention(b(), {{1100, 2}}, Heads(4, 2, 64), kernels::DType::kBF16, 16);
   EXPECT_THAT(CudaShim::Calls(), ::testing::Contains(ShimCall{0, "MergeSplits", 1}));
   for (const kernels::DType type : kNumbers) {
     CheckAttention(b(), {{1100, 3}, {5, 1}}, Heads(4, 2, 64, 600), type, 16);
@@ -104,17 +104,44 @@ TEST_F(CudaDeviceTest, AttentionOfPromptsByWarpgroupsIsWhatTheReferenceSays) {
   EXPECT_EQ(CudaShim::NumCalls(0, "WgmmaAttention"), before);
 }
 
-TEST_F(CudaDeviceTest, SequencesOfOneRowHaveSmallTilesBesidePromptsToo) {
-  const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic) {
+TEST_F(CudaDeviceTest, SequencesOfOneRowHaveAKernelOfTheirOwnBesidePromptsToo) {
+  // Launches of DecodeAttention and of TileAttention.
+  using Launches = std::pair<int, int>;
+  const auto launches = [&](std::vector<PagedCase::Sequence> sequences, bool deterministic,
+                            int heads = 4) {
     MakeWith({.options = WithoutWgmma(deterministic)});
-    const int before = CudaShim::NumCalls(0, "TileAttention");
-    CheckAttention(b(), std::move(sequences), Heads(4, 2, 64), kernels::DType::kBF16, 16);
-    return CudaShim::NumCalls(0, "TileAttention") - before;
+    const auto now = [] {
+      return Launches(CudaShim::NumCalls(0, "DecodeAttention"),
+                      CudaShim::NumCalls(0, "TileAttention"));
+    };
+    const Launches before = now();
+    CheckAttention(b(), std::move(sequences), Heads(heads, 1, 64), kernels::DType::kBF16, 16);
+    return Launches(now().first - before.first, now().second - before.second);
   };
-  EXPECT_EQ(launches({{130, 1}, {3, 1}}, false), 1);
-  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, false), 2);
-  EXPECT_EQ(launches({{90, 40}, {3, 1}}, false), 1);  // only the first ones are known to be decodes
-  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, true), 1);
+  EXPECT_EQ(launches({{130, 1}, {3, 1}}, false), Launches(1, 0));
+  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, false), Launches(1, 1));
+  // Only the first ones are known to be decodes.
+  EXPECT_EQ(launches({{90, 40}, {3, 1}}, false), Launches(0, 1));
+  EXPECT_EQ(launches({{130, 1}, {3, 1}, {90, 40}}, true), Launches(0, 1));
+  EXPECT_EQ(launches({{130, 1}}, false, 16), Launches(1, 0));
+  EXPECT_EQ(launches({{130, 1}}, false, 17), Launches(0, 1));
+}
+
+// Blocks begin and end inside of tiles, at their borders and near them, have parts of several, and
+// several share one.
+TEST_F(CudaDeviceTest, SharesOfDecodesAreMerged) {
+  for (const auto& [heads, kv_heads, dim] :
+       std::vector<std::array<int, 3>>{{4, 2, 64}, {12, 1, 128}, {6, 3, 256}}) {
+    for (const int window : {0, 700}) {
+      const kernels::AttentionParams params = Heads(heads, kv_heads, dim, window);
+      const std::vector<PagedCase::Sequence> sequences = {{1500, 1}, {3, 1},   {129, 1}, {2000, 1},
+                                                          {900, 1},  {256, 1}, {1, 1},   {640, 1}};
+      for (const kernels::DType type : kNumbers) CheckAttention(b(), sequences, params, type, 16);
+      CheckAttentionOverBytes(b(), sequences, params, {32});
+    }
+  }
+  CheckAttention(b(), std::vector<PagedCase::Sequence>(300, {7, 1}), Heads(4, 2, 64),
+                 kernels::DType::kBF16, 16);
 }
 
 TEST_F(CudaDeviceTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {

@@ -12,18 +12,21 @@ import sys
 
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # Kernels for tensor cores, and the number of their instances.
-TENSOR_CORE_KERNELS = {"TileAttentionKernel": 36, "SmallMMatMulKernel": 24, "ExpertMatMulKernel": 32}
+TENSOR_CORE_KERNELS = {"TileAttentionKernel": 18, "DecodeAttentionKernel": 30, "SmallMMatMulKernel": 24,
+                       "ExpertMatMulKernel": 32}
 # Kernels by wgmma, for sm_90a alone. Their products have to be issued together, in the loop and before
 # it: the compiler puts a wait behind each one where it cannot follow what registers hold.
 WGMMA_KERNELS = {"WgmmaAttentionKernel": 12}
-# Most instructions in the loop over positions, for heads of 128 on sm_90a. While a multiprocessor
-# decodes, the keys and values of 64 positions take memory as long as about 1,100 to 1,600 instructions
-# of a warp with bf16, and half of that with bytes. A third or more of a loop is for soft caps, rows that
-# are not 16-byte aligned, the last positions and larger maxima, and is jumped over.
+# Most instructions in the loop over positions, for heads of 128 on sm_90a. While memory delivers the
+# keys and values of a decode's slice, 16 positions of bf16 or 32 of bytes, a multiprocessor's four
+# schedulers issue about 1,700 instructions. A third or more of a loop is for soft caps, rows that are not
+# 16-byte aligned, the next sequence and its queries, the last positions and larger maxima, and is
+# jumped over.
 LOOPS = {
-    "ShapeIttLi128ELi1ELi4ELi64E": 720,   # bf16, decodes
-    "ShapeIthLi128ELi1ELi4ELi64E": 1200,  # e4m3
-    "ShapeIttLi128ELi4ELi1ELi64E": 1100,  # bf16, prefill
+    "DecodeShapeIttLi128ELi1E": 720,   # bf16
+    "DecodeShapeIthLi128ELi1E": 1350,  # e4m3
+    "DecodeShapeItaLi128ELi1E": 1450,  # int8
+    "5ShapeIttLi128ELi4ELi64E": 1100,  # bf16, prefill
 }
 
 
@@ -129,7 +132,7 @@ def main() -> int:
             errors.append(f"{name} touches memory before WaitForPreviousKernel, or does not call it")
     for shape, most in LOOPS.items():
         loops = [f.shortest_loop_with_products() for (a, n), f in functions.items()
-                 if a == "sm_90a" and "TileAttentionKernel" in n and shape in n]
+                 if a == "sm_90a" and "AttentionKernel" in n and shape in n]
         if len(loops) != 1 or not 0 < loops[0] <= most:
             errors.append(f"{shape}: loops of {loops} instructions, one of at most {most} is expected")
 

@@ -19,7 +19,7 @@ namespace {
 using testing::CudaShim;
 using ::testing::IsEmpty;
 
-using Tile = Shape<uint16_t, uint16_t, 64, 1, 4, 64>;
+using Tile = Shape<uint16_t, uint16_t, 64, 1, 16>;
 
 // The state of a lane.
 struct State {
@@ -40,12 +40,12 @@ void WeighAndSeeNothing(State* before, State* after, float largest, float scale,
   }
   float scores[2][4] = {{largest, -3, 0.3f, largest}, {1, -1, 2, 0.1f}};
   float shrink[2];
-  Weigh<Tile>(acc, shrink, scores, step, 0, true, nullptr, false);
+  Weigh<Tile>(acc, shrink, scores, step, 0, true, nullptr);
   for (int half = 0; half < 2; ++half) acc.sums[0][half * 2] = 0.1f * static_cast<float>(lane + 1);
   before[lane] = {acc.sums[0][0], acc.max[0], acc.weight[0]};
   for (int i = 0; i < tiles; ++i) {
     float unseen[2][4] = {{5, 6, 7, 8}, {9, 10, 11, 12}};
-    Weigh<Tile>(acc, shrink, unseen, step, 64, false, nullptr, false);
+    Weigh<Tile>(acc, shrink, unseen, step, 64, false, nullptr);
     ShrinkSums<Tile>(acc, shrink);
   }
   after[lane] = {acc.sums[0][0], acc.max[0], acc.weight[0]};
@@ -86,7 +86,7 @@ TEST(DivisorTest, DividesAsTheHostDoes) {
   }
 }
 
-// Returns a step of 32 heads over 8 key-value heads.
+// Returns a step of one row each of 32 heads over 8 key-value heads.
 AttentionStep StepOf(int num_seqs) {
   AttentionStep step;
   step.rows = step.num_seqs = num_seqs;
@@ -99,8 +99,7 @@ AttentionStep StepOf(int num_seqs) {
 
 TileAttentionPlan PlanOf(int num_seqs, int64_t max_kv_len) {
   return PlanTileAttention(StepOf(num_seqs), max_kv_len, /*num_multiprocessors=*/132,
-                           size_t{64} << 20,
-                           /*is_decode=*/true, /*deterministic=*/false, /*wgmma=*/true);
+                           size_t{64} << 20, /*deterministic=*/false, /*wgmma=*/false);
 }
 
 TEST(TileAttentionPlanTest, FewSequencesAreSplitToFillTheDevice) {
@@ -127,8 +126,9 @@ TEST(TileAttentionPlanTest, LaunchesFitTheScratch) {
   for (const int num_seqs : {1, 64, 512}) {
     for (const int64_t max_kv_len : {1024, 8192, 131072}) {
       const TileAttentionPlan plan = PlanOf(num_seqs, max_kv_len);
-      EXPECT_EQ(plan.places, 4);  // heads that share keys and values
-      const int64_t floats = plan.tiles_per_launch * 8 * plan.num_splits * plan.places * (128 + 2);
+      EXPECT_EQ(plan.tile_size, 64);
+      const int64_t floats =
+          plan.tiles_per_launch * 8 * plan.num_splits * plan.tile_size * (128 + 2);
       EXPECT_TRUE(plan.num_splits == 1 || floats * 4 <= int64_t{64} << 20);
       EXPECT_GE(plan.tiles_per_launch, 1);
     }

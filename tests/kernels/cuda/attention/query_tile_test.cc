@@ -58,31 +58,6 @@ TEST(QueryTileTest, EveryQueryIsInOneTileOfItsSequence) {
   }
 }
 
-TEST(QueryTileTest, ATileOfARowIsTheOneThatIsLookedFor) {
-  std::vector<int32_t> begin = {5, 6, 7, 8}, length = {1, 300, 7};
-  AttentionStep step;
-  step.query_begin = begin.data();
-  step.kv_len = length.data();
-  step.first_row = 5;
-  step.rows = step.num_seqs = 3;
-  step.num_heads = 11;
-  step.heads_per_kv_head = 6;
-  step.first_head = 1;
-  step.num_kv_heads = 2;
-  for (int kv_head = 0; kv_head < 2; ++kv_head) {
-    for (int seq = 0; seq < 3; ++seq) {
-      const QueryTile tile = TileOfRow(step, kv_head, seq);
-      EXPECT_EQ(tile.num_pairs, kv_head == 0 ? 5 : 6);
-      EXPECT_EQ(tile.seq, seq);
-      for (int i = 0; i < tile.num_pairs; ++i) {
-        EXPECT_EQ(tile.Row(i), 5 + seq);
-        EXPECT_EQ(tile.Position(i), length[static_cast<size_t>(seq)] - 1);
-        EXPECT_EQ(tile.Head(i), kv_head == 0 ? i : 5 + i);
-      }
-    }
-  }
-}
-
 TEST(QueryTileTest, SplitsShareOutWhatIsSeen) {
   std::mt19937 random(2);
   for (int round = 0; round < 2000; ++round) {

@@ -350,6 +350,17 @@ void LoadMatricesTransposed(uint32_t (&out)[4], const void* row) {
   Wait(State::kAtWarp);
 }
 
+uint32_t TransposeMatrix(uint32_t pair) {
+  Runner& runner = TheRunner();
+  const size_t turn = Exchange(runner, {.words = {pair}});
+  const int lane = runner.current % kWarp, r = lane / 4, c = lane % 4 * 2;
+  const auto element = [&](int row, int column) {
+    const uint32_t two = OfLane(runner, turn, row * 4 + column / 2).words[0];
+    return static_cast<uint16_t>(column % 2 == 0 ? two : two >> 16);
+  };
+  return Pair(element(c, r), element(c + 1, r));
+}
+
 template <typename Number>
 void MultiplyAdd(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   Runner& runner = TheRunner();
