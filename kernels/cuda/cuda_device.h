@@ -35,7 +35,7 @@ struct CudaDeviceOptions {
   DeviceOptions options;  // its `device` and `graphs` are not used here
   // Only tests set the following.
   size_t scratch_bytes = size_t{64} << 20;  // as CudaContextOptions has it
-  bool small_m = true;                      // as CudaMatMulOptions has it
+  std::optional<bool> small_m = {};         // as CudaMatMulOptions has it
   size_t slice_bytes = size_t{16} << 20;    // as CudaMatMulOptions has it
 };
 

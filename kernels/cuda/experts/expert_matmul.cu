@@ -65,9 +65,13 @@ __global__ void CONTINUO_BLOCKS_OF(kBlockThreads, 1)
   WaitForPreviousKernel();
   const Tile tile = TileOf(expert_begin, num_experts, kRowTiles * kMmaRows);
   if (tile.expert < 0) return;
+  const int64_t first_tile = static_cast<int64_t>(blockIdx.y) * kTiles;
+  BlockReader<Matrix, kTiles, kAligned> reader;
+  reader.Go(like, matrices.data[tile.expert], first_tile, kTiles, columns);
+  reader.Load(like, static_cast<int>(threadIdx.x) / kWarp);
   MultiplyBlock<kRowTiles, kTiles, kAligned>(
-      x, x_rows, like, matrices.data[tile.expert], tile.begin, expert_begin[tile.expert + 1],
-      static_cast<int64_t>(blockIdx.y) * kTiles, kTiles, columns,
+      x, x_rows, like, reader, tile.begin, expert_begin[tile.expert + 1], first_tile, kTiles,
+      columns, [](const auto&) { return false; },
       [&](int64_t row, int64_t column, float sum) { Store(out + row * columns + column, sum); });
 }
 

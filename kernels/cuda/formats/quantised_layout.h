@@ -17,7 +17,8 @@
 // a warp read them, lane after lane. mma.m16n8k16 takes its second factor so (launch.h): lane 4 c +
 // q holds elements 8 q … 8 q + 7 of column c of the first 32, then of the second. int8: a byte is
 // an element + 128. int4: a nibble is an element + 8, the low one first. A group is padded with
-// zeros to whole chunks.
+// zeros to whole chunks. In each word the even elements lie in the low half and the odd ones at the
+// same place of the high half, so that a shift and a mask leave two neighbours for a pair of bf16.
 namespace continuo::kernels::cuda {
 
 inline constexpr int kTileColumns = 8;
@@ -93,9 +94,13 @@ struct QuantisedMatrix {
   };
   CONTINUO_HOST_DEVICE static Place PlaceOf(int column, int at) {
     const int chunk = at / kChunkElements, block = at % kChunkElements / 32;
+    constexpr int kWordElements = kFour ? 8 : 4;
     const int lane = 4 * column + at % 32 / 8, nth = block * 8 + at % 8;
-    return {(chunk * Format::kLanes + lane) * Format::kLaneBytes + (kFour ? nth / 2 : nth),
-            kFour && nth % 2 != 0};
+    const int word = nth / kWordElements, of_word = nth % kWordElements;
+    const int place = of_word / 2 + of_word % 2 * (kWordElements / 2);
+    return {(chunk * Format::kLanes + lane) * Format::kLaneBytes + word * 4 +
+                (kFour ? place / 2 : place),
+            kFour && place % 2 != 0};
   }
   // Returns the value of element `at` of a column.
   CONTINUO_HOST_DEVICE float ValueOf(int64_t column, int64_t at) const {

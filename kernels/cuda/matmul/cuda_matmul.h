@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/statusor.h"
@@ -20,9 +21,10 @@ struct CudaMatMulOptions {
   // If set, a row's bits do not depend on the other rows.
   bool deterministic = false;
   bool fp8_fast_accumulation = false;  // as CublasLtOptions has it
-  // Lets SmallMMatMul multiply dense products of few rows, unless `deterministic`. Which ones
-  // depends on their shapes alone, so it is the same on all ranks.
-  bool small_m = true;
+  // True and false say whether SmallMMatMul multiplies dense products of up to 16 rows and fp8
+  // products of up to 64, unless `deterministic`. Without a value it multiplies those that it is
+  // faster for. They depend on shapes alone, so they are the same on all ranks.
+  std::optional<bool> small_m;
   // Memory of the int8 or int4 weights that are dequantised at a time for a product of many rows.
   // It should stay in the device's L2 cache (50 MB on an H100) until it is read.
   size_t slice_bytes = size_t{16} << 20;
@@ -57,8 +59,10 @@ class CudaMatMul : public MatMulOps {
         context_(context),
         options_(options),
         cublaslt_(std::move(cublaslt)),
-        fp8_(context, *cublaslt_),
+        fp8_(context, *cublaslt_, MaxFp8SmallMRows(options)),
         quantised_(context, *cublaslt_, options.deterministic, options.slice_bytes) {}
+
+  static int64_t MaxFp8SmallMRows(const CudaMatMulOptions& options);
 
   void DoPackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
                   const float* rows, int64_t n) override;

@@ -2,9 +2,11 @@
 #include "kernels/cuda/matmul/fp8_matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
+#include "kernels/cuda/matmul/small_m_matmul.h"
 #include "kernels/cuda/ops/row_ops.h"
 #include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/dispatch.h"
@@ -90,11 +92,14 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
   const auto add_sums = [&](const Product& product) {
     most_columns = std::max(most_columns, Fp8Layout::Padded(product.out.cols()));
   };
-  for (const Product& product : products) {
-    if (NeedsSums(product, rows, k)) add_sums(product);
+  const bool few_rows = rows <= max_small_m_rows_;
+  if (!few_rows) {
+    for (const Product& product : products) {
+      if (NeedsSums(product, rows, k)) add_sums(product);
+    }
+    // A product that has an algorithm for all rows may have none for a slice of them.
+    if (step_of() < rows) std::for_each(products.begin(), products.end(), add_sums);
   }
-  // A product that has an algorithm for all rows may have none for a slice of them.
-  if (step_of() < rows) std::for_each(products.begin(), products.end(), add_sums);
   const int64_t step = step_of();
   struct Arrays {
     Fp8Rows x;    // [step], unless x is prepared
@@ -122,6 +127,10 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
                             context_.kernels());
       });
     }
+    if (few_rows) {
+      MultiplyFewRows(numbers, products, row, n);
+      continue;
+    }
     const Fp8Matrix factor = {numbers.numbers, numbers.scales, n, padded};
     for (const Product& product : products) {
       const Tensor to = RowsOf(product.out, row, n);
@@ -135,6 +144,34 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
       context_.EnqueueStatus([&] { return cublaslt_.Run(to, factor, w, context_.stream().get()); });
     }
   }
+}
+
+void Fp8MatMul::MultiplyFewRows(const Fp8Rows& x, std::span<const Product> products,
+                                int64_t first_row, int64_t n) {
+  const auto is_like_first = [&](const Product& p) { return p.out.dtype == products[0].out.dtype; };
+  if (products.size() > size_t{kMaxJoinedProducts} ||
+      !std::all_of(products.begin(), products.end(), is_like_first)) {
+    for (const Product& product : products) MultiplyFewRows(x, {&product, 1}, first_row, n);
+    return;
+  }
+  std::array<SmallMProduct, kMaxJoinedProducts> all;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& p = products[i];
+    const Fp8Matrix w = MatrixOf(p.w);
+    all[i] = {.out = RowsOf(p.out, first_row, n).data,
+              .data = w.data,
+              .bias = p.bias.size() == 0 ? nullptr : Data<const float>(p.bias),
+              .scales = w.scales,
+              .columns = p.out.cols()};
+  }
+  const int64_t splits[] = {0, Fp8Layout::Padded(products[0].w.data.cols())};
+  context_.Enqueue("SmallMMatMul", [&] {
+    return WithF32OrBF16(products[0].out.dtype, [&]<typename T>() {
+      return SmallMMatMul<T>({all.data(), products.size()}, x,
+                             GroupsOf(WeightFormat::kDense, splits), n,
+                             context_.device().num_multiprocessors, context_.kernels());
+    });
+  });
 }
 
 void Fp8MatMul::MultiplyBySums(Tensor out, float* sums, const Fp8Matrix& x, const Fp8Matrix& w,

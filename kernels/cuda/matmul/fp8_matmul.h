@@ -12,13 +12,14 @@
 
 namespace continuo::kernels::cuda {
 
-// Products with matrices in e4m3: packed on the host, multiplied by cuBLASLt with activations that
-// are rounded to e4m3, too. Not thread-safe.
+// Products with matrices in e4m3: packed on the host, multiplied with activations that are rounded
+// to e4m3, too, by cuBLASLt or, where rows are few, by SmallMMatMul. Not thread-safe.
 class Fp8MatMul {
  public:
-  // context and cublaslt outlive the object.
-  Fp8MatMul(CudaContext& context, CublasLtMatMul& cublaslt)
-      : context_(context), cublaslt_(cublaslt) {}
+  // context and cublaslt outlive the object. SmallMMatMul multiplies up to max_small_m_rows, all
+  // products of more rows are cuBLASLt's.
+  Fp8MatMul(CudaContext& context, CublasLtMatMul& cublaslt, int64_t max_small_m_rows)
+      : context_(context), cublaslt_(cublaslt), max_small_m_rows_(max_small_m_rows) {}
 
   // Does MatMulOps::PackRows for a matrix in kFp8Rows.
   void Pack(const Weight& w, int64_t first_row, const float* rows, int64_t n);
@@ -36,8 +37,13 @@ class Fp8MatMul {
   void MultiplyBySums(Tensor out, float* sums, const Fp8Matrix& x, const Fp8Matrix& w, Tensor bias,
                       bool has_scales);
 
+  // Multiplies n rows of x, of the products' rows from first_row on, by SmallMMatMul.
+  void MultiplyFewRows(const Fp8Rows& x, std::span<const Product> products, int64_t first_row,
+                       int64_t n);
+
   CudaContext& context_;
   CublasLtMatMul& cublaslt_;
+  const int64_t max_small_m_rows_;
 };
 
 }  // namespace continuo::kernels::cuda

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "cuda_runtime_api.h"
+#include "kernels/cuda/formats/fp8.h"
 #include "kernels/cuda/formats/quantised_layout.h"
 #include "kernels/cuda/runtime/kernel_stream.h"
 
@@ -20,6 +21,7 @@ struct SmallMProduct {
   void* out;
   const void* data;
   const float* bias;
+  const float* scales;  // of e4m3 columns, or null
   int64_t columns;
 };
 
@@ -33,5 +35,13 @@ template <typename T, typename Number>
 cudaError_t SmallMMatMul(std::span<const SmallMProduct> products, WeightFormat format,
                          const Number* x, const QuantisedGroups& groups, int64_t rows,
                          int num_multiprocessors, KernelStream stream);
+
+// Does the same with matrices in kFp8Rows, whose row scales are SmallMProduct::scales, and x in
+// e4m3 [rows, k filled up]. `groups` is GroupsOf(kDense, …) of k filled up. A matrix is read once
+// for every 64 rows.
+template <typename T>
+cudaError_t SmallMMatMul(std::span<const SmallMProduct> products, const Fp8Rows& x,
+                         const QuantisedGroups& groups, int64_t rows, int num_multiprocessors,
+                         KernelStream stream);
 
 }  // namespace continuo::kernels::cuda

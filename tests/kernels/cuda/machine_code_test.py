@@ -12,7 +12,7 @@ import sys
 
 ARCHITECTURES = {"sm_80", "sm_90a"}
 # Kernels for tensor cores, and the number of their instances.
-TENSOR_CORE_KERNELS = {"TileAttentionKernel": 18, "DecodeAttentionKernel": 30, "SmallMMatMulKernel": 24,
+TENSOR_CORE_KERNELS = {"TileAttentionKernel": 18, "DecodeAttentionKernel": 30, "SmallMMatMulKernel": 29,
                        "ExpertMatMulKernel": 32}
 # Kernels by wgmma, for sm_90a alone. Their products have to be issued together, in the loop and before
 # it: the compiler puts a wait behind each one where it cannot follow what registers hold.
