@@ -318,7 +318,7 @@ cudaError_t Launch(const char* name, void (*kernel)(Parameters...), dim3 grid, i
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = shared_bytes;
+  config.dynamicSmemBytes = (shared_bytes + 15) / 16 * 16;  // loads may be of 16 bytes
   config.stream = stream.stream;
   config.attrs = &attribute;
   config.numAttrs = stream.pdl ? 1 : 0;

@@ -162,7 +162,9 @@ def main() -> int:
             name = found[1]
         elif re.match(r"\s*REG:", line):
             resources.append(Resources(architecture, name, line))
-            if resources[-1].stack > 0 or resources[-1].local > 0:
+            # Products of fp8 are for 9.0 alone (CudaMatMul::SupportsWeights).
+            is_launched = architecture == "sm_90a" or "E4M3Matrix" not in name
+            if is_launched and (resources[-1].stack > 0 or resources[-1].local > 0):
                 errors.append(f"{name} for {architecture}: {resources[-1].stack} bytes on the stack, "
                               f"{resources[-1].local} in local memory")
     if len(resources) != len(functions) or {r.architecture for r in resources} != ARCHITECTURES:

@@ -33,8 +33,10 @@ bool IsEnd(const std::string& function) {
   return std::ranges::find(kEnds, function) != kEnds.end();
 }
 
-// Returns the name in an error: the function's, or the op's where that is several kernels.
+// Returns the name in an error: the function's, or the op's where that is several kernels. A kernel
+// that asks for more shared memory is named itself.
 std::string NameOf(const ShimCall& call) {
+  if (call.function == "cudaFuncSetAttribute") return "cuda:0: DecodeAttention";
   static const std::map<std::string, std::string> kOps = {
       {"Choose", "SampleTokens"},       {"FindMax", "SampleTokens"},     {"Gather", "SampleTokens"},
       {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "SampleTokens"}};

@@ -74,7 +74,8 @@ TEST_F(CudaDeviceTest, ProductsOfFewRowsAreOneLaunchUnlessDeterministic) {
   // By default up to 2 rows, and 256 columns for each of 8 multiprocessors.
   EXPECT_EQ(launches(1, 8), 4);  // bf16 and f16, to f32 or not
   EXPECT_EQ(launches(2, 2040), 4);
-  EXPECT_EQ(launches(2, 2041), 0);
+  EXPECT_EQ(launches(2, 2041), 8);  // each by itself
+  EXPECT_EQ(launches(2, 2049), 4);  // the first one
   EXPECT_EQ(launches(3, 8), 0);
   MakeWith({.small_m = true});
   EXPECT_EQ(launches(2, 2041), 4);
