@@ -279,7 +279,7 @@ def compare(folders):
             report = json.loads(path.read_text())
             if report.get("failed") or not report.get("steady"):
                 continue
-            prompt, output, streams = (report["config"][k] for k in ("prompt_tokens", "output_tokens", "concurrency"))
+            prompt, output, streams = (int(report["config"][k]) for k in ("prompt_tokens", "output_tokens", "concurrency"))
             predicted, most = served(MODELS["llama-3.1-8b"], device, prompt, output, streams, weights="fp8", kv="fp8")
             rate = report["steady"]["output_tokens_per_second"]
             print(f"{path.stem}, {streams} streams: {rate:.0f} tokens/s, predicted {predicted:.0f}, "

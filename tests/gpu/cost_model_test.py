@@ -94,7 +94,7 @@ class CostModelTest(unittest.TestCase):
                 {"model": "models/llama-3.1-8b", "weights": "bf16", "kv": "bf16", "command": "step_bench --context=700",
                  "steps": [{"name": "decode/4", "seconds": twice}]}))
             (folder / "goals-8b-fp8-1000-1000.json").write_text(json.dumps(
-                {"config": {"prompt_tokens": 1000, "output_tokens": 1000, "concurrency": 64}, "steady": {"output_tokens_per_second": 100.0}}))
+                {"config": {"prompt_tokens": "1000", "output_tokens": "1000", "concurrency": 64}, "steady": {"output_tokens_per_second": 100.0}}))
             told = subprocess.run([sys.executable, HERE / "cost_model.py", folder], check=True, text=True,
                                   capture_output=True).stdout
         self.assertRegex(told, r"decode/4 +[\d.]+ +[\d.]+ +2\.00")

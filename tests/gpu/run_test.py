@@ -34,7 +34,7 @@ WORKER, GATEWAY = "127.0.0.1:1", "127.0.0.1:2"
 # Tokens a second: 100 from the worker, 99 through the gateway.
 REPORT = """rate=100; [[ $* != *--server=127.0.0.1:2* ]] || rate=99
 for flag in "$@"; do [ "${flag#--json=}" = "$flag" ] || cat >"${flag#--json=}" <<END
-{"config": {"concurrency": 64, "prompt_tokens": 1000, "output_tokens": 1000},
+{"config": {"concurrency": 64, "prompt_tokens": "1000", "output_tokens": "1000"},
  "requests": {"ok": 1, "rejected": 0, "failed": 0}, "tokens": {"cached_prompt": 0, "prompt": 8},
  "throughput": {"output_tokens_per_second": $rate}, "steady": {"output_tokens_per_second": 20000},
  "latency_seconds": {"inter_token": {"mean": 0.004}}}

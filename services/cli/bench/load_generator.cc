@@ -103,10 +103,15 @@ void LoadGenerator::Start(const PlannedRequest& request) {
 }
 
 void LoadGenerator::OnEnd(Call* call, RequestRecord record) {
-  std::shared_ptr<Call> last;  // Destroyed after the mutex is released.
+  std::shared_ptr<Call> last;
+  {
+    absl::MutexLock lock(&mutex_);
+    last = std::move(calls_[call]);
+  }
+  // Whoever sees that no call is in flight may destroy the generator and its channels.
+  last.reset();
   absl::MutexLock lock(&mutex_);
   records_.push_back(std::move(record));
-  last = std::move(calls_[call]);
   calls_.erase(call);
 }
 
@@ -133,7 +138,9 @@ void LoadGenerator::Cancel() {
     calls = calls_;
   }
   // The mutex is not held here, since a cancelled call may call back from within.
-  for (const auto& [call, owner] : calls) call->Cancel();
+  for (const auto& [call, owner] : calls) {
+    if (owner != nullptr) owner->Cancel();  // it has not ended
+  }
 }
 
 void LoadGenerator::WaitForRoom(size_t max_in_flight, SteadyClock::time_point until) {

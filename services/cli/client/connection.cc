@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/cli/client/terminal.h"
+#include "services/common/grpc/callback_threads.h"
 #include "services/common/grpc/grpc_keepalive.h"
 #include "services/protocol/error.h"
 #include "services/protocol/status_name.h"
@@ -37,6 +38,7 @@ void AddConnectionFlags(common::Flags& flags, Connection* c) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& connection,
                                                            int number) {
+  common::KeepCallbackThreads();
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   if (connection.tls && !connection.tls_files.any()) {
     credentials = grpc::SslCredentials(grpc::SslCredentialsOptions());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "services/common/grpc/callback_threads.h"
 #include "services/common/grpc/grpc_keepalive.h"
 
 namespace continuo::gateway {
@@ -15,6 +16,7 @@ namespace continuo::gateway {
 std::shared_ptr<WorkerChannel> MakeWorkerChannel(
     const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
     const std::string& tls_server_name) {
+  common::KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   // Otherwise channels of this process to the same address would share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
