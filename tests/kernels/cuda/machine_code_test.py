@@ -26,7 +26,7 @@ LOOPS = {
     "DecodeShapeIttLi128ELi1E": 720,   # bf16
     "DecodeShapeIthLi128ELi1E": 1350,  # e4m3
     "DecodeShapeItaLi128ELi1E": 1450,  # int8
-    "5ShapeIttLi128ELi4ELi64E": 1100,  # bf16, prefill
+    "5ShapeIttLi128ELi4ELi64E": 1200,  # bf16, prefill
 }
 
 
