@@ -146,12 +146,15 @@ class DnsServer {
       CONTINUO_CHECK(size <= sizeof(packet));
       if (recv(connection, packet, size, MSG_WAITALL) != static_cast<ssize_t>(size)) break;
       const std::string answer = Answer(packet, size);
+      {
+        // The client may ask num_over_tcp() as soon as it has the answer.
+        absl::MutexLock lock(&mutex_);
+        ++num_over_tcp_;
+      }
       const std::string framed = std::string{static_cast<char>(answer.size() >> 8),
                                              static_cast<char>(answer.size() & 255)} +
                                  answer;
       if (send(connection, framed.data(), framed.size(), MSG_NOSIGNAL) < 0) break;
-      absl::MutexLock lock(&mutex_);
-      ++num_over_tcp_;
     }
     close(connection);
   }
