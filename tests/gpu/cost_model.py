@@ -60,10 +60,10 @@ class Device:
 DEVICES = {d.name: d for d in (Device("NVIDIA H200", 4545, 790, 1150),
                                Device("NVIDIA H100 80GB HBM3", 3130, 790, 1150))}
 
-# The share of its ceiling that a kernel of each class reaches.
+# The share of its ceiling that a kernel of each class is assumed to reach.
 SHARES = {
-    "few": 0.88,       # products of at most 64 rows read their weights
-    "many": 0.90,      # products of more rows
+    "small_m": 0.88,   # products of at most 64 rows read their weights
+    "large_m": 0.90,   # products of more rows
     "decode": 0.80,    # attention of one row a sequence, over bf16
     "decode8": 0.70,   # and over 8-bit keys and values
     "prompt": 0.40,    # attention of prompts
@@ -85,19 +85,22 @@ class Kernel:
     number: str = "bf16"
     seconds: float = 0  # fixed, where bytes and operations do not tell
 
+    def bound(self, device):
+        """Seconds at the device's ceiling, without any latency."""
+        if self.seconds:
+            return self.seconds
+        return max(self.bytes / (device.gb_per_s * 1e9), self.flops / (getattr(device, self.number) * 1e12))
+
     def cost(self, device, shares):
         if self.seconds:
             return self.seconds
-        share = shares[self.kind]
-        by_bytes = self.bytes / (device.gb_per_s * 1e9)
-        by_flops = self.flops / (getattr(device, self.number) * 1e12)
-        return max(max(by_bytes, by_flops) / share, LATENCY * 1e-6)
+        return max(self.bound(device) / shares[self.kind], LATENCY * 1e-6)
 
 
 def product(name, rows, columns, k, weights, out_bytes=2):
     """x [rows, k] times w [columns, k] transposed."""
     fp8 = weights == "fp8"
-    return Kernel(name, "few" if rows <= 64 else "many",
+    return Kernel(name, "small_m" if rows <= 64 else "large_m",
                   columns * k * WIDTH[weights] + rows * k * (1 if fp8 else 2) + rows * columns * out_bytes,
                   2.0 * rows * columns * k, "fp8" if fp8 else "bf16")
 
@@ -170,8 +173,7 @@ def seconds(kernels, device, shares=None):
 
 def bound(kernels, device):
     """The same if every kernel reached its ceiling, without any latency."""
-    return sum(max(k.bytes / (device.gb_per_s * 1e9), k.flops / (getattr(device, k.number) * 1e12)) or k.seconds
-               for k in kernels)
+    return sum(k.bound(device) for k in kernels)
 
 
 def served(model, device, prompt, output, streams, **step_options):

@@ -25,7 +25,7 @@ class CostModelTest(unittest.TestCase):
         # Parameters without the input embedding, from the models' cards: 8.03, 70.6 and 1.24 billion with
         # it, of which the 1B shares it with the head.
         for name, billions in (("llama-3.1-8b", 8.03 - 0.525), ("llama-3.1-70b", 70.55 - 1.05), ("llama-3.2-1b", 1.236)):
-            kernels = [k for k in step(MODELS[name], [(1, 1)]) if k.kind in ("few", "many")]
+            kernels = [k for k in step(MODELS[name], [(1, 1)]) if k.kind in ("small_m", "large_m")]
             self.assertAlmostEqual(sum(k.bytes for k in kernels) / 2e9, billions, delta=0.01 * billions, msg=name)
             self.assertAlmostEqual(sum(k.flops for k in kernels) / 2e9, billions, delta=0.01 * billions, msg=name)
 
@@ -45,11 +45,11 @@ class CostModelTest(unittest.TestCase):
         self.assertEqual(rest.flops, 4 * 512 * 768 * 16 * 128)
 
     def test_a_kernel_takes_the_longer_of_bytes_and_operations(self):
-        self.assertEqual(Kernel("", "few", 2e9).cost(SLOW, IDEAL), 2.0)
-        self.assertEqual(Kernel("", "few", 2e9, 3e12).cost(SLOW, IDEAL), 3.0)
-        self.assertEqual(Kernel("", "few", 2e9, 6e12, "fp8").cost(SLOW, IDEAL), 3.0)
-        self.assertEqual(Kernel("", "few", 2e9).cost(SLOW, {"few": 0.5}), 4.0)
-        self.assertEqual(Kernel("", "few", 1).cost(SLOW, IDEAL), cost_model.LATENCY * 1e-6)
+        self.assertEqual(Kernel("", "small_m", 2e9).cost(SLOW, IDEAL), 2.0)
+        self.assertEqual(Kernel("", "small_m", 2e9, 3e12).cost(SLOW, IDEAL), 3.0)
+        self.assertEqual(Kernel("", "small_m", 2e9, 6e12, "fp8").cost(SLOW, IDEAL), 3.0)
+        self.assertEqual(Kernel("", "small_m", 2e9).cost(SLOW, {"small_m": 0.5}), 4.0)
+        self.assertEqual(Kernel("", "small_m", 1).cost(SLOW, IDEAL), cost_model.LATENCY * 1e-6)
 
     def test_every_kernel_has_a_share(self):
         for model in MODELS.values():
@@ -61,11 +61,11 @@ class CostModelTest(unittest.TestCase):
 
     def test_ranks_share_the_weights_and_add_reductions(self):
         one, eight = (step(MODELS["llama-3.1-70b"], [(1, 100)], ranks=n) for n in (1, 8))
-        self.assertAlmostEqual(sum(k.bytes for k in one if k.kind == "few") / sum(k.bytes for k in eight if k.kind == "few"),
+        self.assertAlmostEqual(sum(k.bytes for k in one if k.kind == "small_m") / sum(k.bytes for k in eight if k.kind == "small_m"),
                                8, delta=0.1)
         self.assertEqual((len(of(one, "all-reduce")), len(of(eight, "all-reduce"))), (0, 160))
 
-    def test_few_rows_touch_few_experts(self):
+    def test_small_steps_touch_few_experts(self):
         model = MODELS["qwen3-30b-a3b"]
         matrices = 3 * 768 * 2048 * 2
 

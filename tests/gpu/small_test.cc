@@ -46,7 +46,7 @@ TEST_F(GpuDeviceTest, SmallProducts) {
   }
 }
 
-TEST_F(GpuDeviceTest, SmallProductsOfFewRows) {
+TEST_F(GpuDeviceTest, SmallProductsBySmallM) {
   MakeWith({.small_m = true});
   CheckJoinedProducts(b(), {1, 3, 16}, {40, 8, 33}, 72);
   CheckJoinedProducts(b(), {16}, {64, 64}, 1100);

@@ -396,12 +396,7 @@ cudaError_t DecodeAttention(Number* out, const Number* q, const KvLayout<const E
   template cudaError_t DecodeAttention(Number*, const Number*, const KvLayout<const Element>&,     \
                                        const AttentionStep&, const DecodePlan&, float*, uint32_t*, \
                                        KernelStream)
-INSTANTIATE(uint16_t, uint16_t);
-INSTANTIATE(uint16_t, int8_t);
-INSTANTIATE(uint16_t, uint8_t);
-INSTANTIATE(Half, Half);
-INSTANTIATE(Half, int8_t);
-INSTANTIATE(Half, uint8_t);
+CONTINUO_TENSOR_CORE_TYPES(INSTANTIATE);
 #undef INSTANTIATE
 
 }  // namespace continuo::kernels::cuda

@@ -39,3 +39,20 @@ struct KvLayout {
 };
 
 }  // namespace continuo::kernels::cuda
+
+// Calls macro(T, Element) for the types of activations and of the KV cache that the attention
+// kernels are instantiated for; the first list holds those that tensor cores multiply.
+#define CONTINUO_TENSOR_CORE_TYPES(macro) \
+  macro(uint16_t, uint16_t);              \
+  macro(uint16_t, int8_t);                \
+  macro(uint16_t, uint8_t);               \
+  macro(Half, Half);                      \
+  macro(Half, int8_t);                    \
+  macro(Half, uint8_t)
+#define CONTINUO_KV_TYPES(macro) \
+  macro(float, float);           \
+  macro(float, uint16_t);        \
+  macro(float, int8_t);          \
+  macro(float, uint8_t);         \
+  macro(uint16_t, float);        \
+  CONTINUO_TENSOR_CORE_TYPES(macro)

@@ -460,17 +460,7 @@ cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs,
   template cudaError_t RotateAndWriteKv(const KvLayout<Element>&, const HeadArrays<T>&,      \
                                         const int32_t*, int64_t, const HeadRotationArrays&,  \
                                         KernelStream)
-INSTANTIATE(float, float);
-INSTANTIATE(float, uint16_t);
-INSTANTIATE(float, int8_t);
-INSTANTIATE(float, uint8_t);
-INSTANTIATE(uint16_t, float);
-INSTANTIATE(uint16_t, uint16_t);
-INSTANTIATE(uint16_t, int8_t);
-INSTANTIATE(uint16_t, uint8_t);
-INSTANTIATE(Half, Half);
-INSTANTIATE(Half, int8_t);
-INSTANTIATE(Half, uint8_t);
+CONTINUO_KV_TYPES(INSTANTIATE);
 #undef INSTANTIATE
 
 }  // namespace continuo::kernels::cuda

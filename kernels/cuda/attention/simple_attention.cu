@@ -127,17 +127,7 @@ cudaError_t SimpleAttention(T* out, const T* q, const KvLayout<const Element>& k
 #define INSTANTIATE(T, Element)                                                      \
   template cudaError_t SimpleAttention(T*, const T*, const KvLayout<const Element>&, \
                                        const AttentionStep&, KernelStream)
-INSTANTIATE(float, float);
-INSTANTIATE(float, uint16_t);
-INSTANTIATE(float, int8_t);
-INSTANTIATE(float, uint8_t);
-INSTANTIATE(uint16_t, float);
-INSTANTIATE(uint16_t, uint16_t);
-INSTANTIATE(uint16_t, int8_t);
-INSTANTIATE(uint16_t, uint8_t);
-INSTANTIATE(Half, Half);
-INSTANTIATE(Half, int8_t);
-INSTANTIATE(Half, uint8_t);
+CONTINUO_KV_TYPES(INSTANTIATE);
 #undef INSTANTIATE
 
 }  // namespace continuo::kernels::cuda

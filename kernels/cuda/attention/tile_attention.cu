@@ -298,12 +298,7 @@ cudaError_t TileAttention(Number* out, const Number* q, const KvLayout<const Ele
   template cudaError_t TileAttention(Number*, const Number*, const KvLayout<const Element>&, \
                                      const AttentionStep&, const TileAttentionPlan&, float*, \
                                      KernelStream)
-INSTANTIATE(uint16_t, uint16_t);
-INSTANTIATE(uint16_t, int8_t);
-INSTANTIATE(uint16_t, uint8_t);
-INSTANTIATE(Half, Half);
-INSTANTIATE(Half, int8_t);
-INSTANTIATE(Half, uint8_t);
+CONTINUO_TENSOR_CORE_TYPES(INSTANTIATE);
 #undef INSTANTIATE
 
 }  // namespace continuo::kernels::cuda

@@ -265,12 +265,7 @@ cudaError_t WgmmaAttention(Number* out, const Number* q, const KvLayout<const El
   template cudaError_t WgmmaAttention(Number*, const Number*, const KvLayout<const Element>&,  \
                                       const AttentionStep&, const TileAttentionPlan&, int64_t, \
                                       unsigned, float*, float*, KernelStream)
-INSTANTIATE(uint16_t, uint16_t);
-INSTANTIATE(uint16_t, int8_t);
-INSTANTIATE(uint16_t, uint8_t);
-INSTANTIATE(Half, Half);
-INSTANTIATE(Half, int8_t);
-INSTANTIATE(Half, uint8_t);
+CONTINUO_TENSOR_CORE_TYPES(INSTANTIATE);
 #undef INSTANTIATE
 
 }  // namespace continuo::kernels::cuda

@@ -92,8 +92,8 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
   const auto add_sums = [&](const Product& product) {
     most_columns = std::max(most_columns, Fp8Layout::Padded(product.out.cols()));
   };
-  const bool few_rows = rows <= max_small_m_rows_;
-  if (!few_rows) {
+  const bool small_m = rows <= max_small_m_rows_;
+  if (!small_m) {
     for (const Product& product : products) {
       if (NeedsSums(product, rows, k)) add_sums(product);
     }
@@ -127,8 +127,8 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
                             context_.kernels());
       });
     }
-    if (few_rows) {
-      MultiplyFewRows(numbers, products, row, n);
+    if (small_m) {
+      MultiplySmallM(numbers, products, row, n);
       continue;
     }
     const Fp8Matrix factor = {numbers.numbers, numbers.scales, n, padded};
@@ -146,12 +146,12 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
   }
 }
 
-void Fp8MatMul::MultiplyFewRows(const Fp8Rows& x, std::span<const Product> products,
+void Fp8MatMul::MultiplySmallM(const Fp8Rows& x, std::span<const Product> products,
                                 int64_t first_row, int64_t n) {
   const auto is_like_first = [&](const Product& p) { return p.out.dtype == products[0].out.dtype; };
   if (products.size() > size_t{kMaxJoinedProducts} ||
       !std::all_of(products.begin(), products.end(), is_like_first)) {
-    for (const Product& product : products) MultiplyFewRows(x, {&product, 1}, first_row, n);
+    for (const Product& product : products) MultiplySmallM(x, {&product, 1}, first_row, n);
     return;
   }
   std::array<SmallMProduct, kMaxJoinedProducts> all;

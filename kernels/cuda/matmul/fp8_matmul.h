@@ -38,7 +38,7 @@ class Fp8MatMul {
                       bool has_scales);
 
   // Multiplies n rows of x, of the products' rows from first_row on, by SmallMMatMul.
-  void MultiplyFewRows(const Fp8Rows& x, std::span<const Product> products, int64_t first_row,
+  void MultiplySmallM(const Fp8Rows& x, std::span<const Product> products, int64_t first_row,
                        int64_t n);
 
   CudaContext& context_;

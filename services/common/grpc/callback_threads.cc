@@ -12,7 +12,7 @@ namespace continuo::common {
 
 void KeepCallbackThreads() {
   // Without credentials a channel connects nowhere, and its calls fail at once.
-  static const auto* const channel = [] {
+  [[maybe_unused]] static const auto* const channel = [] {
     auto* const kept = new std::shared_ptr<grpc::Channel>(grpc::CreateChannel("", nullptr));
     grpc::GenericStub stub(*kept);
     grpc::ClientContext context;
@@ -24,7 +24,6 @@ void KeepCallbackThreads() {
     done.WaitForNotification();
     return kept;
   }();
-  (void)channel;
 }
 
 }  // namespace continuo::common

@@ -36,10 +36,10 @@ bool IsEnd(const std::string& function) {
 // Returns the name in an error: the function's, or the op's where that is several kernels. A kernel
 // that asks for more shared memory is named itself.
 std::string NameOf(const ShimCall& call) {
-  if (call.function == "cudaFuncSetAttribute") return "cuda:0: DecodeAttention";
   static const std::map<std::string, std::string> kOps = {
       {"Choose", "SampleTokens"},       {"FindMax", "SampleTokens"},     {"Gather", "SampleTokens"},
-      {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "SampleTokens"}};
+      {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "SampleTokens"},
+      {"cudaFuncSetAttribute", "DecodeAttention"}};
   const auto op = kOps.find(call.function);
   return absl::StrCat("cuda:0: ", op == kOps.end() ? call.function : op->second);
 }
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
                     .graphs = false},
         FailureCase{
             .name = "DenseWarmedUp", .kernel = "TileAttention", .files = kDense, .warms_up = true},
-        FailureCase{.name = "DenseByFewRows",
+        FailureCase{.name = "DenseBySmallM",
                     .kernel = "SmallMMatMul",
                     .files = kDense,
                     .deterministic = false,

@@ -49,7 +49,7 @@ TEST_F(CudaDeviceTest, GatesAreWhatTheReferenceSays) {
   }
 }
 
-TEST_F(CudaDeviceTest, ProductsOfFewRowsAreWhatTheReferenceSaysEitherWay) {
+TEST_F(CudaDeviceTest, SmallMProductsAreWhatTheReferenceSaysEitherWay) {
   for (const bool small_m : {false, true}) {
     MakeWith({.small_m = small_m});
     const int before = CudaShim::NumCalls(0, "SmallMMatMul");
@@ -65,7 +65,7 @@ TEST_F(CudaDeviceTest, ProductsOfFewRowsAreWhatTheReferenceSaysEitherWay) {
   }
 }
 
-TEST_F(CudaDeviceTest, ProductsOfFewRowsAreOneLaunchUnlessDeterministic) {
+TEST_F(CudaDeviceTest, SmallMProductsAreOneLaunchUnlessDeterministic) {
   const auto launches = [&](int64_t rows, int64_t columns) {
     const int before = CudaShim::NumCalls(0, "SmallMMatMul");
     CheckJoinedProducts(b(), {rows}, {8, columns}, 24, /*most_checked=*/8);
@@ -88,7 +88,7 @@ TEST_F(CudaDeviceTest, ProductsOfFewRowsAreOneLaunchUnlessDeterministic) {
 }
 
 // The blocks' shares of the columns depend on the number of multiprocessors, bits do not.
-TEST_F(CudaDeviceTest, BitsOfFewRowsDoNotDependOnTheDevice) {
+TEST_F(CudaDeviceTest, BitsOfSmallMDoNotDependOnTheDevice) {
   constexpr int64_t kRows = 3, kK = 648;
   constexpr std::array<int64_t, 3> kColumns = {300, 68, 41};
   std::vector<HostTensor> first;
@@ -197,7 +197,7 @@ TEST_F(CudaDeviceTest, ProductsInFp8AreThoseOfTheirNumbers) {
   }
 }
 
-TEST_F(CudaDeviceTest, ProductsOfFewRowsInFp8AreOneLaunch) {
+TEST_F(CudaDeviceTest, SmallMProductsInFp8AreOneLaunch) {
   const auto launches = [&](int64_t rows, int64_t columns, int64_t k) {
     const int before = CudaShim::NumCalls(0, "SmallMMatMul");
     CheckFp8(b(), {rows}, columns, k, 32 * 0x1p-24, /*most_checked=*/9);
