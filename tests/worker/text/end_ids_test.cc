@@ -235,6 +235,95 @@ TEST(EndIdsTest, ATemplateForToolsIsRenderedWithoutAny) {
               ElementsAre("<|im_end|>"));
 }
 
+TEST(EndIdsTest, ArgumentsShowWhatATemplateClosesTurnsWith) {
+  struct Case {
+    const char* name;
+    const char* chat_template;
+    const char* expected;  // null: nothing
+  };
+  const Case cases[] = {
+      {"texts without which it refuses",
+       "{% set head = 'Functions: ' + functions + '. Today is ' + datetime %}{{head}}"
+       "{% for m in messages %}{{m.content}}<|eot_id|>{% endfor %}",
+       "<|eot_id|>"},
+      {"its own refusal",
+       "{% if not date_string is defined %}{{raise_exception('date_string is needed')}}{% endif %}"
+       "{% for m in messages %}{{m.content}}<|im_end|>\n{% endfor %}",
+       "<|im_end|>"},
+      {"a text that is not empty",
+       "{% if not persona %}{{raise_exception('persona')}}{% endif %}"
+       "{% for m in messages %}{{m.content}}<|im_end|>{% endfor %}",
+       "<|im_end|>"},
+      {"a number",
+       "{% if budget > 0 %}{{budget}}{% endif %}"
+       "{% for m in messages %}{{m.content}}<|im_end|>{% endfor %}",
+       "<|im_end|>"},
+      {"a list",
+       "{{([] + functions)|length}}{% for m in messages %}{{m.content}}<|im_end|>{% endfor %}",
+       "<|im_end|>"},
+      {"an object",
+       "{% for k, v in controls.items() %}{{k}}{% endfor %}"
+       "{% for m in messages %}{{m.content}}<|im_end|>{% endfor %}",
+       "<|im_end|>"},
+      {"documents, which are none in a conversation without any",
+       "{% for d in documents %}{{d}}{% endfor %}"
+       "{% for m in messages %}{{m.content}}<|im_end|>{% endfor %}",
+       "<|im_end|>"},
+      {"a switch for training",
+       "{% for m in messages %}{{m.role}}: {{m.content}}"
+       "{% if m.role == 'assistant' and is_training %}<|end|>{% endif %}\n{% endfor %}",
+       "<|end|>"},
+      {"a switch for the last turn alone",
+       "{% for m in messages %}{{m.role}}: {{m.content}}"
+       "{% if loop.last and add_eos %}<|end|>{% endif %}\n{% endfor %}",
+       "<|end|>"},
+      {"a variable of the files that they lack",
+       "{% for m in messages %}{{'' + pad_token + m.content}}<|end|>{% endfor %}", "<|end|>"},
+      {"what it closes turns with whatever the arguments",
+       "{% for m in messages %}{{m.content}}<|im_end|>{% if thinking %}<|end|>{% endif %}"
+       "{% endfor %}",
+       "<|im_end|>"},
+      {"an argument that begins an answer",
+       "{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}"
+       "assistant: {% if thinking %}<think>{% endif %}",
+       nullptr},
+      {"no argument helps",
+       "{{raise_exception(why)}}{% for m in messages %}{{m.content}}<|im_end|>{% endfor %}",
+       nullptr},
+      {"steps without end",
+       "{% if flag %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
+       "{% endfor %}{% endif %}{% for m in messages %}{{m.content}}{% endfor %}",
+       nullptr},
+  };
+  for (const Case& one : cases) {
+    std::vector<std::string> expected;
+    if (one.expected != nullptr) expected.push_back(one.expected);
+    EXPECT_EQ(EndsOfTemplate(one.chat_template), expected) << one.name;
+  }
+}
+
+TEST(EndIdsTest, ATemplateThatRefusesTheAssistantShowsWhatClosesAllOtherTurns) {
+  // Jinja2 sets no attributes of messages.
+  const std::string refusal =
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% set m.calls = [] %}{% endif %}"
+      "{% endfor %}";
+  const auto ends = [&](const std::string& turns) { return EndsOfTemplate(refusal + turns); };
+  EXPECT_THAT(ends("{% for m in messages %}<|im_start|>{{m.role}}\n{{m.content}}<|im_end|>\n"
+                   "{% endfor %}"),
+              ElementsAre("<|im_end|>"));
+  // What only the user's turns end with begins the assistant's.
+  EXPECT_THAT(ends("{% for m in messages %}{% if m.role == 'user' %}[INST]{{m.content}}[/INST]"
+                   "{% else %}{{m.content}}<s>{% endif %}{% endfor %}"),
+              IsEmpty());
+  EXPECT_THAT(ends("{% for m in messages %}<|{{m.role}}|>{{m.content}}{% endfor %}<|assistant|>"),
+              IsEmpty());
+  EXPECT_THAT(ends("{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}"), IsEmpty());
+  // Of no use where the assistant's turns are taken.
+  EXPECT_THAT(EndsOfTemplate("{% for m in messages %}{{m.content}}"
+                             "{% if m.role != 'assistant' %}<|im_end|>{% endif %}\n{% endfor %}"),
+              IsEmpty());
+}
+
 TEST(EndIdsTest, AClosingTokenThatTheFilesDoNotCallSpecialCounts) {
   const auto ends = [](const char* chat_template) {
     return Ends({.tokenizer_json = TokenizerJson({"<s>"}, {"<|im_end|>", "\n\n", "<b>", "</b>"}),

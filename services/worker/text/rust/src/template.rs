@@ -17,7 +17,7 @@ use crate::python::text::{Str, MAX_TEXT_BYTES};
 use crate::python::value::{Dict, Value};
 
 /// Most steps of one rendering, about half a second. Fuzzers get fewer.
-const MAX_STEPS: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
+pub const MAX_STEPS: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
 /// Bytes of the stack of a rendering. Only the used part costs memory.
 const STACK_BYTES: usize = 256 << 20;
 /// Names that transformers sets, which arguments may not.
@@ -107,29 +107,44 @@ impl ChatTemplate {
         Ok(ChatTemplate { compiled: Some(compiled), ..ChatTemplate::default() })
     }
 
+    /// The names that arguments of the template may have: those that it reads and that nothing else sets.
+    pub fn argument_names(&self) -> Vec<&str> {
+        let templates = [&self.compiled, &self.with_tools].into_iter().flatten();
+        let mut names: Vec<&str> = templates.flat_map(Template::names).collect();
+        names.retain(|name| !RESERVED.contains(name) && !self.special_tokens.contains_key(*name));
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     pub fn exists(&self) -> bool {
         self.compiled.is_some()
     }
 
-    pub fn render(&self, mut request: ChatRequest) -> Result<Str> {
+    pub fn render(&self, request: ChatRequest) -> Result<Str> {
+        self.render_within(request, MAX_STEPS)
+    }
+
+    /// Renders in at most so many steps.
+    pub fn render_within(&self, mut request: ChatRequest, steps: u64) -> Result<Str> {
         let source = std::mem::take(&mut request.chat_template);
         if source.is_empty() {
-            return self.render_own(request);
+            return self.render_own(request, steps);
         }
         let mut own =
             ChatTemplate { special_tokens: self.special_tokens.clone(), ..ChatTemplate::default() };
         own.take_source(&source).map_err(|e| Error::invalid(format!("chat_template: {e}")))?;
-        own.render_own(request)
+        own.render_own(request, steps)
     }
 
-    fn render_own(&self, mut request: ChatRequest) -> Result<Str> {
+    fn render_own(&self, mut request: ChatRequest, steps: u64) -> Result<Str> {
         with_large_stack(|| {
             let final_message = request.messages.last().cloned();
             for message in &mut request.messages {
                 self.forms.apply(message);
             }
             let continues = request.continue_final_message;
-            let rendered = self.render_here(&request, MAX_STEPS)?;
+            let rendered = self.render_here(&request, steps)?;
             match continues {
                 true => cut_after_final_message(rendered, final_message),
                 false => Ok(rendered),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jinja2's parser: expressions.
 
+use std::sync::Arc;
+
 use super::ast::{Args, Constant, Expr};
 use super::filters;
 use super::lexer::Token;
@@ -208,7 +210,9 @@ impl Parser {
                     "varargs" => self.uses.varargs += 1,
                     _ => {}
                 }
-                Ok(Expr::Name(name.into()))
+                let name: Arc<str> = name.into();
+                self.names.insert(name.clone());
+                Ok(Expr::Name(name))
             }
             Token::Str(_) => {
                 let mut text = String::new();

@@ -18,8 +18,9 @@ mod scope;
 mod tests;
 mod text_filters;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::python::error::{raised, set_steps, Result};
 use crate::python::text::{Builder, Str};
@@ -32,12 +33,24 @@ const MAX_RECURSION: usize = 100;
 /// A template that can be rendered on any thread.
 pub struct Template {
     body: Vec<ast::Stmt>,
+    names: BTreeSet<Arc<str>>,
 }
 
 impl Template {
     /// Fails with the line where the template is none.
     pub fn parse(source: &str) -> Result<Template> {
-        Ok(Template { body: parser::parse(source)? })
+        let (body, names) = parser::parse(source)?;
+        Ok(Template { body, names })
+    }
+
+    /// The names that may be variables which a rendering is given: those that the template reads and that
+    /// Jinja2 has nothing for. Some of them it sets itself.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let own = |name: &&str| {
+            globals::global(name).is_some()
+                || ["self", "loop", "caller", "kwargs", "varargs"].contains(name)
+        };
+        self.names.iter().map(|name| &**name).filter(move |name| !own(name))
     }
 
     /// Renders in at most `steps` steps. Needs a large stack: see `crate::template`.

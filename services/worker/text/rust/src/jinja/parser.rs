@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jinja2's parser: statements.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::ast::{Expr, For, Macro, Stmt, Target};
@@ -13,7 +14,8 @@ const MAX_NESTING: usize = 150;
 /// Most operators of one expression.
 const MAX_OPERATORS: usize = 2000;
 
-pub fn parse(source: &str) -> Result<Vec<Stmt>> {
+/// A template's statements, and every name that an expression of it reads.
+pub fn parse(source: &str) -> Result<(Vec<Stmt>, BTreeSet<Arc<str>>)> {
     let mut parser = Parser {
         tokens: tokenize(source)?,
         at: 0,
@@ -23,11 +25,12 @@ pub fn parse(source: &str) -> Result<Vec<Stmt>> {
         loops: 0,
         soft: 0,
         unknown: Vec::new(),
+        names: BTreeSet::new(),
     };
     let body = parser.body(&[])?;
     match parser.unknown.first() {
         Some(message) => Err(raised(message)),
-        None => Ok(body),
+        None => Ok((body, parser.names)),
     }
 }
 
@@ -51,6 +54,7 @@ pub struct Parser {
     /// Conditions around this place: there, unknown filters and tests fail only where they are used.
     pub soft: usize,
     pub unknown: Vec<String>,
+    pub names: BTreeSet<Arc<str>>,
 }
 
 impl Parser {
