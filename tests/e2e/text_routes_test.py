@@ -5,9 +5,12 @@ model is given, with gRPC and with the model's files, also when a worker dies.""
 import concurrent.futures
 import json
 import pathlib
+import shutil
 import sys
+import tempfile
 import unittest
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import jinja2
@@ -130,6 +133,45 @@ class TextRoutesTest(unittest.TestCase):
             self.workers[0].kill()
             for future in pending:
                 self.assertEqual(future.result(), want)
+
+
+class SeveralModelsTest(unittest.TestCase):
+    NAMES = ("org/one", "two")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folders = [pathlib.Path(tempfile.mkdtemp(prefix="continuo-models-")) / "model" for _ in cls.NAMES]
+        for name, folder in zip(cls.NAMES, cls.folders):
+            shutil.copytree(fleet.DEMO_MODEL, folder)
+            config = json.loads((folder / "tokenizer_config.json").read_text()) | {"pad_token": f"<{name}>"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        cls.workers = [fleet.start_worker(folder, "--threads=1", "--kv_cache_memory=32MiB", f"--model_name={name}")
+                       for name, folder in zip(cls.NAMES, cls.folders)]
+        cls.gateway = fleet.start_gateway(cls.workers)
+        grpc = fleet.Client(cls.gateway.address)
+        fleet.wait_until(lambda: len(grpc.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True)
+                                     .models) == 2, "two models")
+
+    @classmethod
+    def tearDownClass(cls):
+        for program in (cls.gateway, *cls.workers):
+            program.kill()
+        for folder in cls.folders:
+            shutil.rmtree(folder.parent)
+
+    ask, error_of = TextRoutesTest.ask, TextRoutesTest.error_of
+
+    def test_the_tokenizer_info_is_that_of_the_model_asked_for(self):
+        for name in self.NAMES:
+            for query in (urllib.parse.quote(name), urllib.parse.quote_plus(name) + "&x=y"):
+                info = self.ask(f"/v1/tokenizer_info?model={query}")
+                self.assertEqual(info["pad_token"], f"<{name}>")
+
+    def test_a_model_has_to_be_named(self):
+        for path, code, param in (("/tokenizer_info", 400, "model"), ("/tokenizer_info?model=", 400, "model"),
+                                  ("/tokenizer_info?model=three", 404, "model")):
+            got, error = self.error_of(path)
+            self.assertEqual((got, error["param"]), (code, param), error)
 
 
 if __name__ == "__main__":

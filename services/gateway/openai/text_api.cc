@@ -9,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "services/gateway/openai/call_headers.h"
+#include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/text_json.h"
 
 namespace continuo::gateway::openai {
@@ -104,9 +105,11 @@ boost::asio::awaitable<TextApi::Answer> TextApi::Serve(HttpConnection& connectio
     if (!answer.ok()) co_return Answer{.status = answer.status()};
     co_return Answer{.body = DetokenizeJson(*answer)};
   }
+  v1::GetTokenizerRequest asked;
+  asked.set_model(QueryValue(connection.query(), "model").value_or(""));
   auto answer = co_await Wait<v1::GetTokenizerResponse>(
       connection, request, [&](const ClientCall& call, auto done) {
-        return service_->AskGetTokenizer(call, {}, std::move(done));
+        return service_->AskGetTokenizer(call, std::move(asked), std::move(done));
       });
   if (!answer.ok()) co_return Answer{.status = answer.status()};
   co_return Answer{.body = std::move(*answer->mutable_config())};

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "services/gateway/relay/text_service.h"
 #include "services/protocol/error.h"
@@ -78,8 +79,13 @@ class FakeTextService : public TextService {
     done(std::move(response));
     return [] {};
   }
-  Cancel AskGetTokenizer(const ClientCall&, v1::GetTokenizerRequest,
+  // The models are "" and "Qwen/m n".
+  Cancel AskGetTokenizer(const ClientCall&, v1::GetTokenizerRequest request,
                          Done<v1::GetTokenizerResponse> done) override {
+    if (!request.model().empty() && request.model() != "Qwen/m n") {
+      done(absl::NotFoundError(absl::StrCat("model \"", request.model(), "\" is not served here")));
+      return [] {};
+    }
     v1::GetTokenizerResponse response;
     response.set_config(R"({"eos_token":"</s>","chat_template":"{{ messages }}"})");
     done(std::move(response));

@@ -43,6 +43,25 @@ TEST_F(TextApiTest, TextBecomesIdsAndBack) {
   }
 }
 
+TEST_F(TextApiTest, TheTokenizerOfAModelIsAskedForByAQuery) {
+  StartServer();
+  for (const std::string query : {"", "?", "?model=", "?x=y", "?model=Qwen/m+n",
+                                  "?model=Qwen%2Fm%20n", "?x=y&model=Qwen/m%20n&model=other"}) {
+    EXPECT_EQ(Get("/v1/tokenizer_info" + query).result_int(), 200) << query;
+  }
+  HttpClient client = Connect();
+  for (const auto& [query, status] : std::vector<std::pair<std::string, int>>{
+           {"?model=other", 404}, {"", 200}, {"?model=Qwen/m", 404}, {"?model=Qwen/m+n", 200}}) {
+    client.Get("/tokenizer_info" + query);
+    const HttpClient::Response answer = client.Read();
+    EXPECT_EQ(answer.result_int(), status) << query;
+    if (status == 200) continue;
+    const Json error = Json::parse(answer.body())["error"];
+    EXPECT_EQ(error["code"], "model_not_found");
+    EXPECT_EQ(error["param"], "model");
+  }
+}
+
 TEST_F(TextApiTest, ErrorsNameTheMember) {
   StartServer();
   struct Case {

@@ -303,6 +303,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
     co_return;
   }
   const std::string_view target(header.target().data(), header.target().size());
+  query_ = QueryOf(target);
   header.target(PathOf(target));
 
   std::optional<HttpResponse> rejection = handler_->Reject(header);

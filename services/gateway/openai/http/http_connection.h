@@ -89,6 +89,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // it gets a comment, or the first characters of an answer.
   boost::asio::awaitable<bool> Wait(absl::Duration limit);
   bool client_gone() const { return gone_; }
+  // The query of the request that is handled (QueryOf).
+  std::string_view query() const { return query_; }
   Signal& signal() { return signal_; }
   const boost::asio::any_io_executor& executor() const { return executor_; }
   const HttpLimits& limits() const { return shared_->limits; }
@@ -148,6 +150,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool is_head_ = false;
   bool is_http_1_0_ = false;
   HttpHeaders common_;  // headers of each answer to the current request
+  std::string query_;   // of the current request
   bool watches_reset_ = false;
   size_t num_probed_ = 0;  // characters of the answer that were sent ahead
   bool streams_ = false;   // BeginStream was called for the current request

@@ -172,6 +172,27 @@ std::string PathOf(std::string_view target) {
   return NormalPath(ResolveDots(target.substr(0, target.find('?'))));
 }
 
+std::string_view QueryOf(std::string_view target) {
+  const size_t mark = target.find('?');
+  return mark == std::string_view::npos ? std::string_view() : target.substr(mark + 1);
+}
+
+std::optional<std::string> QueryValue(std::string_view query, std::string_view name) {
+  const auto decoded = [](std::string_view text) {
+    std::string with_spaces(text);
+    std::ranges::replace(with_spaces, '+', ' ');
+    return DecodePercent(with_spaces);
+  };
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(pair.size() + 1, query.size()));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (decoded(pair.substr(0, equals)) != name) continue;
+    return decoded(pair.substr(std::min(equals + 1, pair.size())));
+  }
+  return std::nullopt;
+}
+
 std::string DecodePercent(std::string_view text) {
   std::string decoded;
   decoded.reserve(text.size());

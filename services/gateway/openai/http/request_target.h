@@ -28,6 +28,13 @@ std::optional<HttpProblem> CheckHeader(const HttpRequest& header);
 // which only OPTIONS may ask for.
 std::string PathOf(std::string_view target);
 
+// What follows the ? of a target, as it is written; empty where there is none.
+std::string_view QueryOf(std::string_view target);
+
+// The value of the first `name=value` of a query, decoded as forms are: + is a space. Nothing where
+// the query does not have the name.
+std::optional<std::string> QueryValue(std::string_view query, std::string_view name);
+
 // Decodes %2F and the like; anything that is no such code stays.
 std::string DecodePercent(std::string_view text);
 
