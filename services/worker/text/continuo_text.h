@@ -137,8 +137,11 @@ enum {
 };
 
 /* NULL where the source is refused, also because it needs more than the bounds on operations
- * allow. */
-ContinuoGrammar* continuo_grammar_compile(const ContinuoText* text, int kind, ContinuoSlice source);
+ * allow. `around`, if it is not empty, is Lark that is not of a client's rules and has the source
+ * as
+ * @text; the source was compiled alone before. */
+ContinuoGrammar* continuo_grammar_compile(const ContinuoText* text, int kind, ContinuoSlice source,
+                                          ContinuoSlice around);
 void continuo_grammar_free(ContinuoGrammar* grammar);
 
 ContinuoMatcher* continuo_matcher_new(const ContinuoGrammar* grammar);

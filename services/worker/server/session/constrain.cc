@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
 #include "services/worker/text/calls/call_grammar.h"
@@ -84,6 +86,10 @@ absl::StatusOr<text::GrammarSource> CallSource(const v1::Conversation& conversat
   }
   absl::StatusOr<std::string> lark =
       text::CallGrammar(model.text->response_format(), tools, model.special_tokens, options);
+  if (lark.ok() && options.text.has_value() && options.text->kind == Kind::kLark) {
+    options.text->around = *std::move(lark);
+    return *std::move(options.text);
+  }
   if (lark.ok()) {
     return text::GrammarSource{.kind = Kind::kLark, .text = *std::move(lark), .is_own_lark = true};
   }
@@ -113,6 +119,36 @@ absl::StatusOr<AnswerGrammar> Compile(const text::GrammarSource& source, std::st
   return AnswerGrammar{*std::move(grammar), std::string(field)};
 }
 
+// Returns the longest token that the text begins with, which is not special; -1 without one.
+int32_t LongestToken(std::string_view text, const ServedModel& model) {
+  int32_t longest = -1;
+  size_t size = 0;
+  for (int32_t id = 0; id < model.text->vocab_size(); ++id) {
+    const std::string_view bytes = model.text->TokenBytes(id);
+    if (bytes.size() <= size || model.text->IsSpecial(id) || !text.starts_with(bytes)) continue;
+    longest = id;
+    size = bytes.size();
+  }
+  return longest;
+}
+
+// Refuses a grammar whose text may begin like a call: such an answer would be both, and what the
+// call's tool demands of its arguments would not hold.
+absl::Status CheckIsNoCall(const text::Grammar& grammar, std::string_view field,
+                           const ServedModel& model) {
+  const std::string head = text::CallHead(model.text->response_format(), model.special_tokens);
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::GrammarMatcher> matcher, grammar.NewMatcher());
+  for (std::string_view rest = head; !rest.empty();) {
+    const int32_t id = LongestToken(rest, model);
+    if (id < 0 || !matcher->Accept(id)) return absl::OkStatus();
+    rest.remove_prefix(model.text->TokenBytes(id).size());
+  }
+  if (head.empty()) return absl::OkStatus();
+  return protocol::FieldError(
+      field, absl::StrCat("beside tools it must not allow text that begins as calls do, with \"",
+                          absl::CHexEscape(head), "\""));
+}
+
 }  // namespace
 
 bool NeedsGrammar(const v1::GenerateRequest& request) {
@@ -130,10 +166,24 @@ absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& reque
     source = SourceOf(request.constraint(), &field);
     ASSIGN_OR_RETURN(grammar, Compile(source, field, model));
   }
-  if (!ConstrainsCalls(request)) return grammar;
+  if (!ConstrainsCalls(request)) {
+    if (!request.has_constraint() || !HasTextHeader(request, model)) return grammar;
+    source.around = text::TextFrame(model.text->response_format(), model.special_tokens);
+    return source.around.empty() ? grammar : Compile(source, field, model);
+  }
+  const bool may_be_text =
+      request.conversation().tool_choice().mode() != v1::ToolChoice::MODE_REQUIRED;
+  if (request.constraint().has_lark() && may_be_text) {
+    RETURN_IF_ERROR(CheckIsNoCall(*grammar.grammar, field, model));
+  }
   ASSIGN_OR_RETURN(source, CallSource(request.conversation(),
                                       request.has_constraint() ? &source : nullptr, model));
   return Compile(source, kTools, model);
+}
+
+bool HasTextHeader(const v1::GenerateRequest& request, const ServedModel& model) {
+  return request.has_conversation() && !request.conversation().continue_final_message() &&
+         model.text->response_format().response_template.has_text_header;
 }
 
 Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_end,

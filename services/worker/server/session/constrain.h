@@ -28,6 +28,10 @@ struct AnswerGrammar {
 absl::StatusOr<AnswerGrammar> CompileConstraint(const v1::GenerateRequest& request,
                                                 const ServedModel& model);
 
+// Returns whether text has a header of the model's format (harmony's final channel) in the answer
+// to a request, which stands before what a constraint describes.
+bool HasTextHeader(const v1::GenerateRequest& request, const ServedModel& model);
+
 // Returns whether thoughts come before the answer to a request. `prompt_end` is the chat template's
 // own text behind the last content.
 Thoughts ThoughtsOf(const v1::GenerateRequest& request, std::string_view prompt_end,

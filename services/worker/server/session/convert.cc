@@ -210,7 +210,10 @@ AnswerFormat FormatOf(const v1::GenerateRequest& request, const EncodedPrompt& p
   // A constrained answer is text behind its thoughts, whatever it looks like.
   format.thoughts_first = request.has_constraint() && !format.calls;
   if (format.thoughts_first) {
-    if (ThoughtsOf(request, format.prompt_end, model) == Thoughts::kNone) return format;
+    if (ThoughtsOf(request, format.prompt_end, model) == Thoughts::kNone &&
+        !HasTextHeader(request, model)) {
+      return format;
+    }
   } else if (!format.calls && !answers.has(Channel::kReasoning)) {
     return format;
   }

@@ -25,6 +25,8 @@ using Choice = CallGrammarOptions::Choice;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxTools = 1'024;
+// The grammar that this one is compiled around.
+constexpr std::string_view kInner = "@text";
 // This may stand before the first marker; no parser tells it.
 constexpr char kLead[] = "/\\n{1,2}/";
 
@@ -53,12 +55,16 @@ class Writer {
         only_one_(!options.parallel || options.choice == Choice::kNamed || form_.only_one) {}
 
   absl::StatusOr<std::string> Write(std::span<const CallTool> tools, const ParameterTypes& types);
+  // The header of text, and @text behind it.
+  std::string WriteTextFrame();
+  std::string Head() const;
 
  private:
   using Pieces = std::vector<CallPiece>;
 
   std::string NameText(std::string_view name) const;
   Pieces Divide(std::string_view text) const;
+  Pieces Opening() const;
   Pieces DivideCall(std::string_view form, std::string_view name) const;
   bool CutAtEnd(Pieces* pieces) const;
   std::string Body(std::span<const CallPiece> pieces, const std::string& arguments);
@@ -68,6 +74,7 @@ class Writer {
   absl::StatusOr<std::string> WriteStart();
   absl::StatusOr<std::string> WriteDemand(const GrammarSource& demand);
   std::string Text(std::string_view text) { return Body(Divide(text), ""); }
+  std::string NextPart();
   std::string NoCall(std::string_view any) const;
   std::string CallMarker() const;
 
@@ -227,13 +234,21 @@ absl::Status Writer::CheckName(std::string_view name) {
   return absl::OkStatus();
 }
 
+// What begins the first call and is the same for all.
+Writer::Pieces Writer::Opening() const {
+  return Divide(form_.before + form_.call.substr(0, form_.call.find_first_of("\1\2\6")));
+}
+
+std::string Writer::Head() const {
+  const Pieces opening = Opening();
+  if (opening.empty() || opening.front().kind != CallPiece::Kind::kText) return "";
+  return opening.front().text;
+}
+
 absl::Status Writer::WriteCalls(std::span<const CallTool> tools, const ParameterTypes& types) {
   const Pieces before = Divide(form_.before);
-  // A text that begins the first call and is the same for all.
-  Pieces opening = Divide(form_.before + form_.call.substr(0, form_.call.find_first_of("\1\2\6")));
-  if (!opening.empty() && opening.front().kind == CallPiece::Kind::kText) {
-    head_ = opening.front().text;
-  }
+  Pieces opening = Opening();
+  head_ = Head();
   if (CutAtEnd(&opening)) {
     return absl::UnimplementedError("the model's format begins calls with what ends its answers");
   }
@@ -332,18 +347,25 @@ absl::StatusOr<std::string> Writer::WriteDemand(const GrammarSource& demand) {
       return lark_.Terminal(absl::StrCat("(", absl::StrJoin(options, " | "), ") & ", not_calls));
     }
     case GrammarSource::Kind::kLark:
-      return absl::InvalidArgumentError(
-          "a grammar of the text is not possible beside tools; a schema, a regular expression or a "
-          "choice is");
+      return std::string(kInner);
   }
   return absl::InvalidArgumentError("the text's demand is not known");
+}
+
+// What an answer that goes on behind another part of it begins with.
+std::string Writer::NextPart() {
+  return form_.next_part.empty() ? "" : absl::StrCat("(", Text(form_.next_part), ")? ");
+}
+
+std::string Writer::WriteTextFrame() {
+  const std::string header = absl::StrCat(NextPart(), Text(form_.text_begin));
+  return lark_.Finish(absl::StrCat(header, " ", std::string(kInner)));
 }
 
 absl::StatusOr<std::string> Writer::WriteStart() {
   const std::string head = head_.empty() ? "" : Lark::Literal(head_) + " ";
   const std::string block = lark_.Rule(absl::StrCat(first_, " ", next_, after_));
-  const std::string next_part =
-      form_.next_part.empty() ? "" : absl::StrCat("(", Text(form_.next_part), ")? ");
+  const std::string next_part = NextPart();
   const std::string lead = lark_.Terminal(kLead);
   const std::string calls = absl::StrCat(lead, "? ", head, block);
   if (options_.choice != Choice::kAuto) {
@@ -421,6 +443,18 @@ absl::StatusOr<std::string> CallGrammar(const ResponseFormat& format,
         absl::StrCat("no tool has the name ", JsonString(options.name)));
   }
   return writer.Write(std::span(named, 1), types);
+}
+
+std::string TextFrame(const ResponseFormat& format, std::span<const SpecialToken> tokens) {
+  absl::StatusOr<CallForm> form = FindCallForm(format);
+  if (!form.ok() || form->text_begin.empty()) return "";
+  return Writer(format, *std::move(form), tokens, {}).WriteTextFrame();
+}
+
+std::string CallHead(const ResponseFormat& format, std::span<const SpecialToken> tokens) {
+  absl::StatusOr<CallForm> form = FindCallForm(format);
+  if (!form.ok()) return "";
+  return Writer(format, *std::move(form), tokens, {}).Head();
 }
 
 std::vector<SpecialToken> SpecialTokensOf(const TextModel& model, std::span<const int32_t> ends) {

@@ -29,9 +29,11 @@ struct CallGrammarOptions {
     kNamed,     // one call of the tool `name`
   };
   Choice choice = Choice::kRequired;
-  std::string name;                   // the tool of kNamed
-  bool parallel = true;               // more than one call is possible
-  std::optional<GrammarSource> text;  // kAuto: what an answer without calls has to match
+  std::string name;      // the tool of kNamed
+  bool parallel = true;  // more than one call is possible
+  // kAuto: what an answer without calls has to match. Lark is not written into the grammar, which
+  // has it as @text: it has to be compiled around it (GrammarSource::around).
+  std::optional<GrammarSource> text;
 };
 
 // A grammar, in llguidance's dialect of Lark, of answers that a ResponseParser of the format reads
@@ -51,6 +53,14 @@ absl::StatusOr<std::string> CallGrammar(const ResponseFormat& format,
                                         std::span<const CallTool> tools,
                                         std::span<const SpecialToken> tokens,
                                         const CallGrammarOptions& options);
+
+// Lark around a grammar of answers without calls (GrammarSource::around), for a format in which
+// text has a header of its own; empty: text has none.
+std::string TextFrame(const ResponseFormat& format, std::span<const SpecialToken> tokens);
+
+// The text that every answer with calls of this format begins with, up to the first special token
+// or the name. Text that Lark allows must not begin with it beside tools: it would be both.
+std::string CallHead(const ResponseFormat& format, std::span<const SpecialToken> tokens);
 
 // The special tokens of a model's vocabulary. `ends` are the ids that end an answer: no grammar has
 // them, since the engine allows them where the answer may end.

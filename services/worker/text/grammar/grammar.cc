@@ -43,7 +43,8 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const TextModel&
     text = nlohmann::json(source.options).dump();
   }
   ContinuoGrammar* const grammar = continuo_grammar_compile(
-      model.handle(), NumberOf(source), {.data = text.data(), .size = text.size()});
+      model.handle(), NumberOf(source), {.data = text.data(), .size = text.size()},
+      {.data = source.around.data(), .size = source.around.size()});
   if (grammar == nullptr) return LastGrammarError();
   return std::shared_ptr<const Grammar>(new Grammar(grammar));
 }

@@ -27,6 +27,9 @@ struct GrammarSource {
   // Lark whose rules this program made, of tools' schemas for instance: they are not hostile, so
   // their bounds are as wide as those of schemas.
   bool is_own_lark = false;
+  // Own Lark that stands around it and has it as @text; empty: it stands alone. The source was
+  // compiled alone before.
+  std::string around = {};
 };
 
 class GrammarMatcher;

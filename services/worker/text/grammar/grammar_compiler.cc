@@ -12,7 +12,8 @@ namespace {
 // The source itself rather than a digest: two sources that share a key would share an answer.
 std::string KeyOf(const GrammarSource& source) {
   std::string key =
-      absl::StrCat(static_cast<int>(source.kind), source.is_own_lark, ":", source.text);
+      absl::StrCat(static_cast<int>(source.kind), source.is_own_lark, ":", source.around.size(),
+                   ":", source.around, source.text.size(), ":", source.text);
   for (const std::string& option : source.options)
     absl::StrAppend(&key, option.size(), ":", option);
   return key;

@@ -43,6 +43,8 @@ struct Known {
   std::string_view ignore = "[]";
   // In place of the thoughts that the model's markers have.
   std::string_view reasoning = {};
+  // A regular expression of what stands before text.
+  std::string_view text_header = {};
 };
 
 // Where one reads what another one writes, the stricter one comes first.
@@ -76,7 +78,8 @@ constexpr Known kKnown[] = {
        "<\\|start\\|>assistant", "<\\|(?:call|end|return)\\|>"])json",
      R"json({
       "open_pattern": "(?:<\\|start\\|>assistant)?<\\|channel\\|>analysis[^<]*<\\|message\\|>",
-      "close_pattern": "<\\|(?:end|call|return)\\|>"})json"},
+      "close_pattern": "<\\|(?:end|call|return)\\|>"})json",
+     R"((?:<\|start\|>assistant)?<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>)"},
     {"gemma", "<|tool_call>call:", R"json({
       "open_pattern": "<\\|tool_call>call:(?P<name>[\\w.-]+)", "close": "<tool_call|>",
       "content": "json",
@@ -150,6 +153,7 @@ ResponseTemplate Build(const Known* known, std::string_view markers) {
   if (known != nullptr) {
     json["ignore"] = Json::parse(known->ignore);
     json["fields"]["tool_calls"] = Json::parse(known->calls);
+    if (!known->text_header.empty()) json["text_header_pattern"] = known->text_header;
   }
   if (known != nullptr && !known->reasoning.empty()) {
     json["fields"]["reasoning"] = Json::parse(known->reasoning);

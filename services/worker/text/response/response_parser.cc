@@ -38,6 +38,9 @@ void ResponseParser::Watch() {
       if (rest_is_text_ || !field.has_open || field.channel != Channel::kReasoning) continue;
       opens_.push_back(&field);
     }
+    if (template_->has_text_header && !has_text_begun_) {
+      ignored_.push_back(&template_->text_header);
+    }
     return;
   }
   for (const ResponseField& field : template_->fields) {
@@ -147,7 +150,9 @@ bool ResponseParser::RunText(bool at_end, ResponseEvents* events) {
   for (size_t at = 0; at < held_.size(); ++at) {
     const Found found = FindAt(at, at_end);
     if (found.state == State::kNone) {
-      if (options_.thoughts_first && field_ == nullptr) BeginText();
+      // White space between a thought and a header is neither's.
+      const bool is_between = rest_is_text_ && StripLeft(std::string_view(&held_[at], 1)).empty();
+      if (options_.thoughts_first && field_ == nullptr && !is_between) BeginText();
       continue;
     }
     Tell(0, at, events);
@@ -159,6 +164,10 @@ bool ResponseParser::RunText(bool at_end, ResponseEvents* events) {
       Open(found);
     } else if (field_ != nullptr) {
       Close(/*at_marker=*/true, events);
+    } else if (options_.thoughts_first) {
+      // The header of text, all of which follows.
+      after_marker_ = false;
+      BeginText();
     }
     return true;
   }
@@ -168,8 +177,8 @@ bool ResponseParser::RunText(bool at_end, ResponseEvents* events) {
 }
 
 void ResponseParser::BeginText() {
-  if (rest_is_text_) return;
-  rest_is_text_ = true;
+  if (has_text_begun_) return;
+  rest_is_text_ = has_text_begun_ = true;
   Watch();
 }
 

@@ -29,8 +29,8 @@ class ResponseParser {
   struct Options {
     bool calls = true;      // else what would be a call is text, as it is
     bool reasoning = true;  // else thoughts are text, without their markers
-    // Thoughts stand before the text alone: from its first byte on, and behind a thought, all is
-    // text as it is, markers included.
+    // Thoughts, and the format's header of text, stand before the text alone: from its first byte
+    // on, and behind a thought, all is text as it is, markers included.
     bool thoughts_first = false;
     const ParameterTypes* types = nullptr;  // of the tools' parameters; may be null
   };
@@ -89,8 +89,9 @@ class ResponseParser {
   const ResponseTemplate* template_;
   Options options_;
   const ResponseField* field_ = nullptr;  // the open one; null: none, or the implicit one
-  bool rest_is_text_ = false;             // thoughts_first: the text has begun
-  std::optional<Reader> reader_;          // of field_; none where the rest of it is text
+  // thoughts_first: no thought may follow, and neither may a header.
+  bool rest_is_text_ = false, has_text_begun_ = false;
+  std::optional<Reader> reader_;  // of field_; none where the rest of it is text
   std::vector<const Pattern*> closes_, ignored_;
   std::vector<const ResponseField*> opens_;
 

@@ -211,12 +211,14 @@ absl::StatusOr<ResponseField> ReadField(const std::string& name, const Json& obj
 
 absl::StatusOr<ResponseTemplate> ReadTemplate(const Json& json) {
   if (!json.is_object()) return Refuse("it", "is no JSON object");
-  RETURN_IF_ERROR(CheckKeys(
-      "it", json,
-      {"version", "defaults", "fields", "start_anchor", "start_anchor_pattern", "ignore"}));
+  RETURN_IF_ERROR(CheckKeys("it", json,
+                            {"version", "defaults", "fields", "start_anchor",
+                             "start_anchor_pattern", "ignore", "text_header_pattern"}));
   if (json.contains("version") && json["version"] != 1) return Refuse("it", "is not of version 1");
   ResponseTemplate result;
   ASSIGN_OR_RETURN(result.has_anchor, ReadMarker("it", json, "start_anchor", &result.anchor));
+  ASSIGN_OR_RETURN(result.has_text_header,
+                   ReadMarker("it", json, "text_header", &result.text_header));
   if (!json.contains("fields") || !json["fields"].is_object() || json["fields"].empty() ||
       json["fields"].size() > 32) {
     return Refuse("it", "has no \"fields\", or too many");

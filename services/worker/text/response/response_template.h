@@ -45,7 +45,8 @@ struct ResponseField {
 // `transform` has to give a function's name and arguments; of `content`, text, json and xml-inline
 // are read, the latter with a tag_pattern that has (?P<value>.*?) between its other parts. Anything
 // else is InvalidArgument, which names it. Extensions: `content` "python" (`f(a=1)`, in a list or
-// not), and the top-level list `ignore` of patterns that are no part of the text.
+// not), the top-level list `ignore` of patterns that are no part of the text, and the top-level
+// `text_header_pattern`, which stands before text and is no part of it either.
 struct ResponseTemplate {
   // At most this many bytes of JSON.
   static constexpr size_t kMaxBytes = 64 << 10;
@@ -62,6 +63,8 @@ struct ResponseTemplate {
   bool has_anchor = false;
   Pattern anchor;  // the beginning of an answer, in the prompt
   std::vector<Pattern> ignored;
+  bool has_text_header = false;
+  Pattern text_header;
 };
 
 }  // namespace continuo::text

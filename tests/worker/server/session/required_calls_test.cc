@@ -230,8 +230,14 @@ TEST_F(CallsBesideTextTest, BesideToolsAConstraintIsOfTheText) {
   request_.mutable_constraint()->set_json_object(true);
   EXPECT_EQ(Takes("{\"a\": 1}"), std::pair(size_t{8}, true));
   EXPECT_EQ(Takes(kCall), std::pair(kCall.size(), true));
-  request_.mutable_constraint()->set_lark("start: \"a\"");
-  ExpectRefused("conversation.tools", "not possible beside tools");
+  request_.mutable_constraint()->set_lark("start: WORD (\", \" WORD)*\nWORD: /[a-z<]{1,4}/");
+  EXPECT_EQ(Takes("abcd, <, ab1"), std::pair(size_t{11}, true));
+  EXPECT_EQ(Takes(kCall), std::pair(kCall.size(), true));
+  EXPECT_EQ(Takes("<tool>").first, 5);
+  request_.mutable_constraint()->set_lark("start: /(?s:.*)/");
+  ExpectRefused("constraint.lark",
+                "must not allow text that begins as calls do, with "
+                "\"<tool_call>\\n{\\\"name\\\": \\\"\"");
   request_.mutable_constraint()->set_regex("(");
   ExpectRefused("constraint.regex", "");
   // A required call leaves no text.
@@ -239,6 +245,66 @@ TEST_F(CallsBesideTextTest, BesideToolsAConstraintIsOfTheText) {
   conversation().mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
   EXPECT_EQ(Takes(kCall), std::pair(kCall.size(), true));
   EXPECT_EQ(Takes("ab").first, 0);
+}
+
+TEST_F(CallsBesideTextTest, HarmonysTextHasItsHeaderWithAndWithoutTools) {
+  text_ = OpenTools("harmony");
+  model_ = testing::MakeServedModel(text_.get());
+  const std::string analysis = "<|channel|>analysis<|message|>Hm.<|end|>";
+  const std::string header = "<|channel|>final<|message|>", next = "<|start|>assistant";
+  conversation().mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_AUTO);
+  for (const bool tools : {true, false}) {
+    if (!tools) conversation().clear_tools();
+    v1::Constraint& constraint = *request_.mutable_constraint();
+    for (const int kind : {0, 1, 2, 3, 4}) {
+      std::string text = "ab";
+      if (kind == 0) constraint.set_regex("[a-z]{2,4}");
+      if (kind == 1) constraint.mutable_choice()->add_options(text);
+      if (kind == 2) constraint.set_lark("start: \"a\" B\nB: /b/");
+      if (kind > 2) text = "{\"a\": 1}";
+      if (kind == 3) constraint.set_json_object(true);
+      if (kind == 4) constraint.set_json_schema(R"({"properties": {"a": {"type": "integer"}}})");
+      const std::string what = absl::StrCat(tools, " ", kind);
+      for (const std::string& answer :
+           {header + text, analysis + next + header + text, analysis + header + text}) {
+        EXPECT_EQ(Takes(answer), std::pair(answer.size(), true)) << what;
+      }
+      EXPECT_EQ(Takes(text).first, 0) << what;
+      EXPECT_EQ(Takes(header + "}").first, header.size()) << what;
+    }
+  }
+  // A message that goes on has its header in the prompt.
+  request_.mutable_constraint()->set_regex("[a-z]{2,4}");
+  v1::ChatMessage& message = *conversation().add_messages();
+  message.set_role("assistant");
+  message.set_content("y");
+  conversation().set_continue_final_message(true);
+  EXPECT_EQ(Takes("ab"), std::pair(size_t{2}, true));
+}
+
+TEST(RequiredCallsTest, HarmonysHeaderIsNoPartOfAConstrainedText) {
+  ToolHarness harness("harmony");
+  v1::GenerateRequest request = ToolRequest();
+  request.mutable_conversation()->clear_tools();
+  request.mutable_conversation()->clear_tool_choice();
+  request.mutable_constraint()->set_regex("[a-z]{2,4}");
+  request.mutable_stopping()->set_max_tokens(150);
+  int num_finished = 0;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    request.mutable_sampling()->set_seed(seed);
+    const auto outcome = harness.Run(request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    const Said said = SaidBy(outcome.responses);
+    if (said.finish != v1::FINISH_REASON_STOP) continue;  // a thought of random tokens goes on
+    ++num_finished;
+    EXPECT_THAT(said.text, ::testing::MatchesRegex("[a-z]+"));
+    EXPECT_GT(said.ids.size(), said.text.size()) << "the header";
+  }
+  EXPECT_GT(num_finished, 0);
+  const auto streams = harness.RunCutEverywhere(request);
+  for (size_t cut = 1; cut < streams.size(); ++cut) {
+    EXPECT_EQ(SaidBy(streams[cut]), SaidBy(streams[0])) << " cut after " << cut;
+  }
 }
 
 TEST_F(CallsBesideTextTest, WhatCannotBeIsNamed) {

@@ -82,10 +82,18 @@ TEST(CallGrammarTest, WhatCannotBeIsNamed) {
   EXPECT_THAT(
       message("hermes", {{"f", R"({"description": ")" + std::string(300'000, 'x') + "\"}"}}),
       HasSubstr("more than 262144 bytes"));
-  EXPECT_THAT(message("hermes", {kTool},
-                      {.choice = Choice::kAuto,
-                       .text = GrammarSource{GrammarSource::Kind::kLark, "start: \"a\""}}),
-              HasSubstr("not possible beside tools"));
+}
+
+TEST(CallGrammarTest, LarkOfTheTextStandsBesideTheCallsAndAHeaderBeforeText) {
+  const CallGrammarOptions options = {
+      .choice = Choice::kAuto, .text = GrammarSource{GrammarSource::Kind::kLark, "start: \"a\""}};
+  EXPECT_THAT(*CallGrammar(Format("hermes"), {{kTool}}, {}, options), HasSubstr(" | @text)"));
+  EXPECT_EQ(CallHead(Format("hermes"), {}), "<tool_call>\n{\"name\": \"");
+  const std::vector<SpecialToken> tokens = {{"<tool_call>", 5}, {"<|channel|>", 7}};
+  EXPECT_EQ(CallHead(Format("hermes"), tokens), "");
+  EXPECT_EQ(TextFrame(Format("hermes"), tokens), "");
+  EXPECT_EQ(TextFrame(Format("harmony"), tokens),
+            "start: (\"<|start|>assistant\")? <[7]> \"final<|message|>\" @text\n");
 }
 
 TEST(CallGrammarTest, AFormatWithoutCallsHasNoGrammar) {

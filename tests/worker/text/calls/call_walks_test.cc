@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -219,6 +220,9 @@ const std::vector<Demand>& Demands() {
       {"regex", Choice::kAuto, true, GrammarSource{GrammarSource::Kind::kRegex, "[ -~]{0,40}!"}},
       {"choice", Choice::kAuto, false,
        GrammarSource{GrammarSource::Kind::kChoice, "", {"yes", "no", "[maybe]"}}},
+      {"lark", Choice::kAuto, true,
+       GrammarSource{GrammarSource::Kind::kLark,
+                     "start: WORD (\" \" NUMBER)?\nWORD: /[a-z]{1,5}/\nNUMBER: /[0-9]{1,3}/"}},
   };
   return *demands;
 }
@@ -252,6 +256,9 @@ void Check(const Demand& demand, const std::vector<CallTool>& tools, const Answe
     }
     case GrammarSource::Kind::kRegex:
       EXPECT_TRUE(answer.text.ends_with('!')) << what;
+      break;
+    case GrammarSource::Kind::kLark:
+      EXPECT_TRUE(std::regex_match(answer.text, std::regex("[a-z]{1,5}( [0-9]{1,3})?"))) << what;
       break;
     default:
       EXPECT_NE(std::find(demand.text->options.begin(), demand.text->options.end(), answer.text),
@@ -289,8 +296,13 @@ TEST_P(CallWalksTest, WhatIsAllowedIsReadBack) {
           continue;
         }
         ASSERT_TRUE(lark.ok()) << lark.status();
-        const auto grammar = Grammar::Compile(
-            *model, {.kind = GrammarSource::Kind::kLark, .text = *lark, .is_own_lark = true});
+        GrammarSource source = {
+            .kind = GrammarSource::Kind::kLark, .text = *lark, .is_own_lark = true};
+        if (demand.text.has_value() && demand.text->kind == GrammarSource::Kind::kLark) {
+          source = *demand.text;
+          source.around = *lark;
+        }
+        const auto grammar = Grammar::Compile(*model, source);
         ASSERT_TRUE(grammar.ok()) << grammar.status() << "\n" << *lark;
         const int walks = demand.text.has_value() ? 2 : NumWalks();
         for (int i = 0; i < walks; ++i) {

@@ -71,6 +71,27 @@ TEST_F(GrammarTest, AJsonObjectIsAny) {
   EXPECT_FALSE(Is(source, "{\"a\"}"));
 }
 
+TEST_F(GrammarTest, OwnLarkStandsAroundASource) {
+  const std::string around = "start: \"<\" (@text \">\" | OTHER)\nOTHER: /[A-Z]+/";
+  Source source = RegexSource("[a-z]{2}|\\w9");
+  source.around = around;
+  EXPECT_TRUE(Is(source, "<ab>"));
+  EXPECT_TRUE(Is(source, "<é9>"));
+  EXPECT_TRUE(Is(source, "<AB"));
+  EXPECT_FALSE(Is(source, "ab"));
+  EXPECT_FALSE(Is(source, "<ab"));
+  source = ChoiceSource({"a>", "b"});
+  source.around = around;
+  EXPECT_TRUE(Is(source, "<a>>"));
+  EXPECT_FALSE(Is(source, "<a>"));
+  source = {.kind = Source::Kind::kJsonObject, .around = around};
+  EXPECT_TRUE(Is(source, "<{\"a\": [1]}>"));
+  source = {.kind = Source::Kind::kLark, .text = "start: A+\nA: \"a\"\n%ignore \" \""};
+  source.around = around;
+  EXPECT_TRUE(Is(source, "<a a>"));
+  EXPECT_FALSE(Is(source, "<a A>"));
+}
+
 TEST_F(GrammarTest, ASchemaAllowsWhatValidates) {
   const Source source = SchemaSource(R"({
     "type": "object",

@@ -60,26 +60,45 @@ TEST(ResponseParserTest, ThoughtsTextAndSeveralCalls) {
       "true]}}. text \"Done.\"");
 }
 
+// What is told of an answer whose text stands behind its thoughts alone, however it is divided.
+std::string LineBehindThoughts(const ResponseTemplate& format, std::string_view answer) {
+  std::string whole;
+  for (size_t cut = 0; cut <= answer.size(); ++cut) {
+    ResponseParser parser(&format, {.calls = false, .thoughts_first = true});
+    ResponseEvents events;
+    parser.Push(answer.substr(0, cut), &events);
+    parser.Push(answer.substr(cut), &events);
+    parser.Finish(&events);
+    if (cut == 0) whole = Line(events);
+    EXPECT_EQ(Line(events), whole) << cut;
+  }
+  return whole;
+}
+
 TEST(ResponseParserTest, WithThoughtsFirstAllBehindThemIsText) {
-  const auto line = [](std::string_view answer) {
-    std::string whole;
-    // However it is divided.
-    for (size_t cut = 0; cut <= answer.size(); ++cut) {
-      ResponseParser parser(&Hermes(), {.calls = false, .thoughts_first = true});
-      ResponseEvents events;
-      parser.Push(answer.substr(0, cut), &events);
-      parser.Push(answer.substr(cut), &events);
-      parser.Finish(&events);
-      if (cut == 0) whole = Line(events);
-      EXPECT_EQ(Line(events), whole) << cut;
-    }
-    return whole;
-  };
+  const auto line = [](std::string_view answer) { return LineBehindThoughts(Hermes(), answer); };
   EXPECT_EQ(line("<think>Hm</think>\n a <think>b</think> <tool_call>"),
             R"(thought "Hm" text "a <think>b</think> <tool_call>")");
   EXPECT_EQ(line("<thin <think>b</think>"), R"(text "<thin <think>b</think>")");
   EXPECT_EQ(line(" <think>b"), R"(text " <think>b")");
   EXPECT_EQ(line("<think>b</think><think>c"), R"(thought "b" text "<think>c")");
+}
+
+TEST(ResponseParserTest, WithThoughtsFirstAHeaderOfTextIsNoneOfIt) {
+  static const ResponseFormat harmony = *NamedResponseFormat("harmony", "");
+  const auto line = [](std::string_view answer) {
+    return LineBehindThoughts(harmony.response_template, answer);
+  };
+  EXPECT_EQ(line("<|channel|>final<|message|> a "), R"(text " a ")");
+  EXPECT_EQ(line("<|channel|>analysis<|message|>Hm<|end|>\n<|start|>assistant<|channel|>final "
+                 "<|constrain|>json<|message|>{}"),
+            R"(thought "Hm" text "{}")");
+  // One header, before the text.
+  EXPECT_EQ(line("<|channel|>final<|message|><|channel|>final<|message|>a"),
+            R"(text "<|channel|>final<|message|>a")");
+  EXPECT_EQ(line("a<|channel|>final<|message|>b"), R"(text "a<|channel|>final<|message|>b")");
+  EXPECT_EQ(line("<|channel|>final<|message|><|channel|>analysis<|message|>a<|end|>"),
+            R"(text "<|channel|>analysis<|message|>a<|end|>")");
 }
 
 TEST(ResponseParserTest, AMarkerInAStringIsPartOfIt) {

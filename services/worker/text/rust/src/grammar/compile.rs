@@ -63,18 +63,29 @@ pub struct Grammar {
     num_tokens: usize,
 }
 
+/// The name that Lark around a source has for it.
+const INNER: &str = "text";
+
 impl Grammar {
-    pub fn compile(environment: &Environment, kind: Kind, source: &str) -> Result<Grammar> {
-        if source.len() > MAX_SOURCE_BYTES {
-            return Err(Error::invalid(format!(
-                "{} has {} bytes, at most {MAX_SOURCE_BYTES} are allowed",
-                kind.name(),
-                source.len()
-            )));
+    /// Compiles a source. Lark of the worker's may stand around it, and has it as `@text`.
+    pub fn compile(
+        environment: &Environment,
+        kind: Kind,
+        source: &str,
+        around: Option<&str>,
+    ) -> Result<Grammar> {
+        for text in [Some(source), around].into_iter().flatten() {
+            if text.len() > MAX_SOURCE_BYTES {
+                return Err(Error::invalid(format!(
+                    "{} has {} bytes, at most {MAX_SOURCE_BYTES} are allowed",
+                    kind.name(),
+                    text.len()
+                )));
+            }
         }
         let parser = std::thread::scope(|scope| {
             let compiler = std::thread::Builder::new().stack_size(STACK_BYTES);
-            match compiler.spawn_scoped(scope, || compile(environment, kind, source)) {
+            match compiler.spawn_scoped(scope, || compile(environment, kind, source, around)) {
                 Ok(thread) => thread.join().unwrap_or_else(|_| {
                     Err(refused(kind, "it is beyond the limits of the library that compiles it"))
                 }),
@@ -100,9 +111,14 @@ impl Grammar {
     }
 }
 
-fn compile(environment: &Environment, kind: Kind, source: &str) -> Result<TokenParser> {
+fn compile(
+    environment: &Environment,
+    kind: Kind,
+    source: &str,
+    around: Option<&str>,
+) -> Result<TokenParser> {
     let mut schema = None;
-    let grammar = match kind {
+    let mut grammar = match kind {
         Kind::JsonSchema => {
             let checked =
                 CheckedSchema::new(parse_schema(source)?).map_err(|e| refused(kind, e))?;
@@ -121,7 +137,11 @@ fn compile(environment: &Environment, kind: Kind, source: &str) -> Result<TokenP
             TopLevelGrammar::from_lark(lark)
         }
     };
-    let is_client = matches!(kind, Kind::Lark | Kind::Regex);
+    // What stands within other rules was compiled alone before, with the narrower bounds.
+    let is_client = matches!(kind, Kind::Lark | Kind::Regex) && around.is_none();
+    if let Some(around) = around {
+        grammar = within(around, grammar).map_err(|e| refused(kind, e))?;
+    }
     let writer = if is_client { Writer::Client } else { Writer::Worker };
     let parser = environment.factory.create_parser_from_init_ext(
         GrammarInit::Serialized(grammar),
@@ -203,6 +223,16 @@ fn prepare_schema(mut schema: Value) -> Value {
         "json_allowed_escapes": r#"nrbtf"\"#,
     });
     schema
+}
+
+/// The Lark with a grammar in it, which it has as `@text`.
+fn within(around: &str, inner: TopLevelGrammar) -> std::result::Result<TopLevelGrammar, String> {
+    let mut grammar = TopLevelGrammar::from_lark(lark::prepare(around, true, prepare_schema)?);
+    for mut part in inner.grammars {
+        part.name = Some(INNER.to_owned());
+        grammar.grammars.push(part);
+    }
+    Ok(grammar)
 }
 
 fn regex_grammar(regex: &str) -> TopLevelGrammar {

@@ -22,10 +22,12 @@ pub unsafe extern "C" fn continuo_grammar_compile(
     text: *const ContinuoText,
     kind: i32,
     source: Slice,
+    around: Slice,
 ) -> *mut SharedGrammar {
     pointer_of(guard("the constraint", || {
         let source = source.utf8("the constraint")?;
-        Grammar::compile((*text).grammars()?, Kind::of(kind)?, source).map(Arc::new)
+        let around = Some(around.utf8("the constraint")?).filter(|lark| !lark.is_empty());
+        Grammar::compile((*text).grammars()?, Kind::of(kind)?, source, around).map(Arc::new)
     }))
 }
 
