@@ -90,8 +90,7 @@ constexpr auto kMembers = std::to_array<Member>({
     {"tool_choice", kOfChat, kDone, kOpenAi | kVllm | kSglang | kTgi | kLlamaCpp, "",
      "\"none\", \"auto\", \"required\", a function, or allowed_tools, which leaves out the others"},
     {"parallel_tool_calls", kOfChat, kDone, kOpenAi | kVllm | kSglang | kLlamaCpp, "",
-     "false: at most one call, where calls are constrained: required ones and those of strict "
-     "tools"},
+     "false: the answer ends behind its first call"},
     {"response_format", kOfBoth, kDone, kAll, "",
      "text, json_object, json_schema (enforced, strict or not) or regex; also TGI's value and "
      "llama.cpp's schema"},

@@ -75,6 +75,7 @@ AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
   CONTINUO_CHECK(!finished_);
   ++num_tokens_;
   if (parser_.has_value() && parser_->in_reasoning()) ++num_reasoning_tokens_;
+  const bool may_end = stops_active;
   const bool ids_end = stops_active && (rules_->constrained || num_tokens_ > rules_->min_tokens);
   stops_active = stops_active && num_tokens_ > rules_->min_tokens;
   if (ids_end && rules_->EndsSequence(token)) {
@@ -93,6 +94,11 @@ AnswerSequence::Output AnswerSequence::Push(int32_t token, bool stops_active) {
   Output output;
   const size_t delivered = piece.text.size() - piece.num_held;
   TakeFirst(piece, delivered, &output);
+  if (has_only_call_ && may_end) {
+    finished_ = true;
+    output.finish = has_whole_call_ ? v1::FINISH_REASON_TOOL_CALLS : v1::FINISH_REASON_STOP;
+    return output;
+  }
   if (piece.matched_stop < 0) return output;
   finished_ = true;
   output.matched_string = piece.matched_stop;
@@ -175,6 +181,7 @@ void AnswerSequence::Take(std::string_view bytes, size_t begin,
 void AnswerSequence::Tell(const text::ResponseEvents& events, Said* said) {
   using Kind = text::ResponseEvent::Kind;
   for (const text::ResponseEvent& event : events) {
+    if (has_only_call_) return;
     switch (event.kind) {
       case Kind::kText:
         said->text += event.bytes;
@@ -198,6 +205,7 @@ void AnswerSequence::Tell(const text::ResponseEvents& events, Said* said) {
         break;
       case Kind::kCallEnd:
         has_whole_call_ |= event.whole;
+        has_only_call_ = format_->single_call;
         break;
     }
   }

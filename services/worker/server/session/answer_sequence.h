@@ -37,6 +37,7 @@ struct StopRules {
 struct AnswerFormat {
   const text::ResponseTemplate* response_template = nullptr;  // null: answers are text
   bool calls = false;
+  bool single_call = false;     // the answer ends behind its first call
   bool thoughts_first = false;  // behind the thoughts all is text
   text::ParameterTypes types;   // of the tools' parameters
   std::string prompt_end;       // what the chat template wrote behind the last content
@@ -75,7 +76,8 @@ class AnswerSequence {
   };
 
   // Takes the next token. With FINISH_REASON_STOP or TOOL_CALLS the sequence has ended; a sequence
-  // that a limit ends is ended by End(). With `stops_active` false no rule ends it here.
+  // that a limit ends is ended by End(). With `stops_active` false no rule ends it here. A first
+  // call that is the only one ends it where it ends itself, before min_tokens, too.
   Output Push(int32_t token, bool stops_active = true);
 
   // Ends the sequence at a limit and returns the text that was held back.
@@ -106,6 +108,7 @@ class AnswerSequence {
   int num_tokens_ = 0, num_reasoning_tokens_ = 0;
   int num_calls_ = 0;
   bool has_whole_call_ = false;
+  bool has_only_call_ = false;  // the end of a single call was told; nothing is told after it
   bool finished_ = false;
 };
 

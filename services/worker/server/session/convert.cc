@@ -206,6 +206,7 @@ AnswerFormat FormatOf(const v1::GenerateRequest& request, const EncodedPrompt& p
   format.calls = conversation.tools_size() > 0 &&
                  conversation.tool_choice().mode() != v1::ToolChoice::MODE_NONE &&
                  answers.has(Channel::kCalls);
+  format.single_call = format.calls && conversation.tool_choice().single_call();
   format.prompt_end = prompt.rendered.substr(prompt.template_end);
   // A constrained answer is text behind its thoughts, whatever it looks like.
   format.thoughts_first = request.has_constraint() && !format.calls;

@@ -108,6 +108,35 @@ TEST_F(ToolCallsTest, OnlyAWholeCallIsAReasonToFinish) {
   EXPECT_EQ(Whole(cut).finish, v1::FINISH_REASON_STOP);
 }
 
+TEST_F(ToolCallsTest, ASingleCallEndsTheAnswer) {
+  format_.single_call = true;
+  rules_.min_tokens = 1000;
+  const auto run = [&](std::string_view text) {
+    AnswerSequence sequence(&model_, &rules_, &format_);
+    AnswerSequence::Output all;
+    for (const int32_t id : Ids(text)) {
+      const AnswerSequence::Output output = sequence.Push(id);
+      all.Append(output);
+      all.finish = output.finish;
+      if (sequence.finished()) break;
+    }
+    return std::pair(all, sequence.num_tokens());
+  };
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}";
+  const auto [said, num_tokens] = run("Hi " + call + "</tool_call>\n" + call + "</tool_call>Bye");
+  EXPECT_EQ(Line(said),
+            absl::StrCat("text \"Hi\" thought \"\" call 0 ", CallId("r", 0, 0), " f {\"a\": 1}"));
+  EXPECT_EQ(said.finish, v1::FINISH_REASON_TOOL_CALLS);
+  EXPECT_LE(num_tokens, static_cast<int>(("Hi " + call + "</tool_call>").size()));
+  // A call that breaks off is the first one, too.
+  const auto [broken, _] = run("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ]" + call);
+  EXPECT_THAT(Line(broken), HasSubstr(" f {\"a\": "));
+  EXPECT_EQ(broken.tool_calls.size(), 1);
+  EXPECT_EQ(broken.finish, v1::FINISH_REASON_STOP);
+  // What is none, is text.
+  EXPECT_EQ(run("<tool_call>no</tool_call> more").first.finish, v1::FINISH_REASON_UNSPECIFIED);
+}
+
 TEST_F(ToolCallsTest, WithoutAFormatAllIsText) {
   format_.response_template = nullptr;
   const AnswerSequence::Output output = Whole(Answer());
@@ -134,8 +163,9 @@ TEST_F(ToolCallsTest, AContinuationGoesOnAfterAnyId) {
   const std::vector<int32_t> ids = Answer();
   int num_ends = 0;
   for (const char* stop : {"", "stop", "\"st", "</tool_call>", "I ask.", "Hm"}) {
-    for (const bool include_stop : {false, true}) {
-      rules_.include_stop = include_stop;
+    for (const int kind : {0, 1, 2, 3}) {
+      rules_.include_stop = kind % 2 == 1;
+      format_.single_call = kind / 2 == 1;
       rules_.strings.clear();
       if (*stop != '\0') rules_.strings = {stop};
       // Holds back as much, and is never met.
@@ -177,7 +207,7 @@ TEST_F(ToolCallsTest, AContinuationGoesOnAfterAnyId) {
       }
     }
   }
-  EXPECT_EQ(num_ends, 12);
+  EXPECT_EQ(num_ends, 24);
 }
 
 TEST_F(ToolCallsTest, ThoughtsOfAFinishedSequenceAreCounted) {
