@@ -57,12 +57,12 @@ absl::Status ReadContent(const Json& content, const std::string& path, std::stri
   return absl::OkStatus();
 }
 
-// Members of messages that are read, or have no bearing on the answer: marks for caches, and what
-// answers of other servers have beside their text.
-constexpr std::array<std::string_view, 14> kMessageMembers = {
-    "role",          "content",     "name",    "tool_call_id", "tool_calls",
-    "function_call", "prefix",      "refusal", "reasoning",    "reasoning_content",
-    "audio",         "annotations", "phase",   "cache_control"};
+// Members of messages that are read, or have no bearing on the answer: marks for caches, what
+// answers of other servers have beside their text, and what OpenAI's SDKs parsed of it.
+constexpr std::array<std::string_view, 15> kMessageMembers = {
+    "role",          "content",     "name",    "tool_call_id",  "tool_calls",
+    "function_call", "prefix",      "refusal", "reasoning",     "reasoning_content",
+    "audio",         "annotations", "phase",   "cache_control", "parsed"};
 
 absl::Status RejectOldCalls(const Json& json, const std::string& path) {
   if (const Json* const call = Find(json, "function_call"); call != nullptr && !call->empty()) {

@@ -249,7 +249,9 @@ absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMe
   if (calls == nullptr) return absl::OkStatus();
   if (!calls->is_array()) return WrongType(path + ".tool_calls", "an array", *calls);
   constexpr std::array<std::string_view, 4> kKnown = {"id", "type", "function", "index"};
-  constexpr std::array<std::string_view, 2> kKnownOfFunction = {"name", "arguments"};
+  // OpenAI's SDKs send back what they parsed of the arguments, beside them.
+  constexpr std::array<std::string_view, 3> kKnownOfFunction = {"name", "arguments",
+                                                                "parsed_arguments"};
   for (size_t i = 0; i < calls->size(); ++i) {
     const std::string place = absl::StrCat(path, ".tool_calls[", i, "]");
     ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*calls)[i], place));

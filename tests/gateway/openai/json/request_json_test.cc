@@ -357,7 +357,7 @@ TEST(RequestJsonTest, EveryFormOfMessageIsRead) {
        "audio":null,"annotations":[]},
       {"role":"assistant","content":[{"type":"refusal","refusal":"never"}],
        "reasoning_content":"so"},
-      {"role":"assistant","content":"x","reasoning":"thus","prefix":false},
+      {"role":"assistant","content":"x","reasoning":"thus","prefix":false,"parsed":{"a":1}},
       {"role":"assistant","content":"y","prefix":true}]})");
   ASSERT_TRUE(call.ok()) << call.status();
   const v1::Conversation& conversation = call->requests[0].conversation();

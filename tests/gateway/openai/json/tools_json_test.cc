@@ -105,7 +105,7 @@ TEST(ToolsJsonTest, CallsThatAreNotParallelAreSingle) {
 TEST(ToolsJsonTest, CallsOfMessagesAreRead) {
   const auto call = ParseCall(Endpoint::kChat, R"({"messages":[{"role":"assistant","content":null,
       "tool_calls":[{"id":"i","type":"function","function":{"name":"f","arguments":"{\"a\": 1.0}"}},
-                    {"function":{"name":"g"}}]},
+                    {"function":{"name":"g","parsed_arguments":{"a":1}}}]},
       {"role":"tool","tool_call_id":"i","content":"r"}]})");
   ASSERT_TRUE(call.ok()) << call.status();
   const v1::ChatMessage& message = call->requests[0].conversation().messages(0);
