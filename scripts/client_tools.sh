@@ -6,7 +6,8 @@
 #   python  526 MB  guidance, langchain-openai, litellm, llama-index, llm, openai, pydantic-ai
 #   aider   544 MB  aider-chat, which pins all that it uses
 #   load    812 MB  aiperf, guidellm 0.3 (later ones need PyTorch with CUDA, several GB)
-#   node     92 MB  ai, @langchain/openai, openai; they need Node.js 20, else they are skipped
+#   loops    78 MB  instructor, openai-agents, which need other versions than those in python
+#   node     92 MB  ai, @langchain/openai, openai, zod; they need Node.js 20, else they are skipped
 #   java     38 MB  openai-java; needs a JDK and Maven, else it is skipped
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,7 +23,7 @@ is_new() {
   ! cat "$@" | cmp -s - "$clients/$name/installed.txt"
 }
 
-for name in python aider load; do
+for name in python aider load loops; do
   is_new $name $source/$name.txt || continue
   if ! [ -x $clients/uv/bin/uv ]; then
     /usr/bin/python3 -m venv --clear $clients/uv
