@@ -157,7 +157,8 @@ def start_vllm(model, _weights, threads, streams, context):
         raise RuntimeError("vLLM is not there: tests/bench/peers/setup.sh vllm")
     port = fleet.free_port()
     config = json.loads((model / "config.json").read_text())
-    kv_bytes = (config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"] *
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    kv_bytes = (config["num_hidden_layers"] * config["num_key_value_heads"] * head_dim *
                 4 * streams * context)  # as much as the others have
     kv_gib = max(1, -(-kv_bytes // 2**30))
     cores = sorted(os.sched_getaffinity(0))[:threads]

@@ -16,6 +16,7 @@ import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from gguf import write_gguf  # noqa: E402
+from guided import KINDS, guided_items, guided_table  # noqa: E402
 from load import Plan, drive, percentile  # noqa: E402
 from plot import draw  # noqa: E402
 from table import table  # noqa: E402
@@ -172,6 +173,11 @@ class LoadTest(unittest.TestCase):
                                   [(p, n) for p, n in plan.items])
             self.assertIsNotNone(report["time_to_first_token_s"]["p50"])
 
+    def test_members_are_sent(self):
+        server = FakeServer(100)
+        drive(server.address, "m", [("a", 3)], 1, {"structured_outputs": {"regex": "a*"}})
+        self.assertEqual(server.requests[0]["structured_outputs"], {"regex": "a*"})
+
     def test_an_answer_of_another_length_or_a_refusal_fails(self):
         for server in (FakeServer(100, extra=1), FakeServer(100, status=500)):
             with self.assertRaises(ExceptionGroup):
@@ -196,6 +202,21 @@ class TableTest(unittest.TestCase):
         lines = table({"cells": {"1": {"continuo": [figures]}}}).splitlines()
         self.assertEqual(lines[1].split(),
                          ["continuo", "1", "2.0", "1.00", "1.0", "1.00", "500.0", "750.0", "-", "-"])
+
+
+class GuidedTest(unittest.TestCase):
+    def test_guided_rates_are_shares_of_the_free_ones(self):
+        rounds = lambda *rates: [{"output_tokens_per_second": rate, "inter_token_s": {"p50": 0.01}}
+                                 for rate in rates]
+        lines = guided_table({"16": {"vllm": {"free": rounds(50, 100, 60), "schema": rounds(15, 20, 10)}}})
+        self.assertEqual([line.split()[:5] for line in lines.splitlines()[1:]],
+                         [["vllm", "16", "free", "60.0", "1.00"], ["vllm", "16", "schema", "15.0", "0.25"]])
+
+    def test_no_answer_to_them_is_short(self):
+        for count, item in enumerate(guided_items(40, 64), 1):
+            self.assertEqual(item[1], 64)
+        self.assertEqual(count, 40)
+        self.assertGreaterEqual(KINDS["schema"]["structured_outputs"]["json"]["minItems"], 1000)
 
 
 class PlotTest(unittest.TestCase):

@@ -41,11 +41,12 @@ async def body_parts(reader, chunked):
         yield part
 
 
-async def complete(host, port, model, prompt, tokens):
-    """One request: when it was sent, when text came, the tokens as the server counts, the text."""
+async def complete(host, port, model, prompt, tokens, members=None):
+    """One request: when it was sent, when text came, the tokens as the server counts, the text. `members`
+    are more of its body."""
     body = json.dumps({"model": model, "prompt": prompt, "max_tokens": tokens, "stream": True,
                        "temperature": 0, "ignore_eos": True,
-                       "stream_options": {"include_usage": True}}).encode()
+                       "stream_options": {"include_usage": True}, **(members or {})}).encode()
     sent = time.perf_counter()
     reader, writer = await asyncio.open_connection(host, port, limit=1 << 22)
     try:
@@ -95,13 +96,13 @@ def summarize(answers, seconds):
                               "mean": statistics.mean(gaps) if gaps else None}}
 
 
-async def _drive(address, model, items, streams):
+async def _drive(address, model, items, streams, members):
     host, port = address.rsplit(":", 1)
     answers, waiting = [], iter(items)
 
     async def one_stream():
         for prompt, tokens in waiting:
-            answers.append(await complete(host, int(port), model, prompt, tokens))
+            answers.append(await complete(host, int(port), model, prompt, tokens, members))
 
     begin = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -110,9 +111,9 @@ async def _drive(address, model, items, streams):
     return answers, time.perf_counter() - begin
 
 
-def drive(address, model, items, streams):
+def drive(address, model, items, streams, members=None):
     """Requests one after another on each of so many streams. The first error ends it."""
-    return summarize(*asyncio.run(_drive(address, model, items, streams)))
+    return summarize(*asyncio.run(_drive(address, model, items, streams, members)))
 
 
 def first_texts(address, model, prompts):
