@@ -36,8 +36,8 @@ echo
 echo "== stopping"
 stop_programs
 cat <<END
-It works. To serve a model of your own (Llama, Mistral, Mixtral, Qwen2, Qwen3, Gemma 2 or Phi-3 as a Hugging Face
-folder):
+It works. To serve a model of your own (Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE, Gemma 2 or Phi-3 as a
+Hugging Face folder):
 
   $bin/continuo-worker --model=/path/to/folder &
   $bin/continuo-gateway --workers=localhost:50051 &

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The arrows between folders hold: every include goes to a folder that the includer may know, and the
-arrows form no circle. No source file is longer than 600 lines, and each begins with its SPDX line.
+arrows form no circle. A folder that knows gRPC does not know the engine's inside. No source file is longer than 600 lines, and each begins with its SPDX line.
 """
 import sys
 
-from layout import ALLOWED, INCLUDE, KNOWS_MESSAGES_ONLY, KNOWS_NO_GRPC, ROOT, folder_of, repository_files
+from layout import (ALLOWED, ENGINE_INSIDE, INCLUDE, KNOWS_GRPC_AND_ENGINE, KNOWS_MESSAGES_ONLY, KNOWS_NO_GRPC, ROOT,
+                    folder_of, repository_files)
 
 
 def circle(arrows):
@@ -31,7 +32,7 @@ def main():
     found = circle(ALLOWED)
     if found:
         errors.append("the table has a circle: " + " -> ".join(found))
-    used = set()
+    used, grpc_folders = set(), {"services/common/grpc"}
     for name in repository_files():
         if not name.endswith((".cc", ".h", ".cu", ".cuh", ".rs", ".py", ".sh")):
             continue
@@ -48,6 +49,8 @@ def main():
             continue
         for included in INCLUDE.findall(text):
             num_includes += 1
+            if included.startswith("grpc"):
+                grpc_folders.add(includer)
             target = folder_of(included)
             if target and target != includer:
                 used.add((includer, target))
@@ -57,6 +60,10 @@ def main():
                 errors.append(f"{name} includes {included}: {includer} knows no gRPC")
             if includer.startswith(KNOWS_MESSAGES_ONLY) and included.startswith("grpc"):
                 errors.append(f"{name} includes {included}: {includer} knows no gRPC")
+    for includer, target in sorted(used):
+        knows_grpc = includer in grpc_folders or (includer, "services/common/grpc") in used
+        if knows_grpc and target in ENGINE_INSIDE and target not in KNOWS_GRPC_AND_ENGINE.get(includer, "").split():
+            errors.append(f"{includer} knows gRPC and {target}, which is the engine's inside")
     for includer, targets in ALLOWED.items():
         for target in targets.split():
             if (includer, target) not in used:

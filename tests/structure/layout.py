@@ -135,6 +135,9 @@ KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/constraint",
                        "services/worker/server/lifetime",
                        "services/gateway/requests", "services/gateway/routing", "services/gateway/admission",
                        "services/gateway/relay", "services/gateway/openai", "services/simulate")
+# The inside of the engine, which folders that know gRPC do not know, but for what the second table allows.
+ENGINE_INSIDE = tuple(f"services/worker/engine/{part}" for part in ("draft", "estimate", "kv", "requests", "schedule"))
+KNOWS_GRPC_AND_ENGINE = {"services/cli/fleet": "services/worker/engine/estimate"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".rs", ".py")
 
