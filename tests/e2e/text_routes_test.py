@@ -151,6 +151,8 @@ class SeveralModelsTest(unittest.TestCase):
         grpc = fleet.Client(cls.gateway.address)
         fleet.wait_until(lambda: len(grpc.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True)
                                      .models) == 2, "two models")
+        # Until the gateway has heard of all, a model that it does not know may be about to come.
+        fleet.wait_until(lambda: cls.status_of("/tokenizer_info?model=three") == 404, "a whole fleet")
 
     @classmethod
     def tearDownClass(cls):
@@ -160,6 +162,13 @@ class SeveralModelsTest(unittest.TestCase):
             shutil.rmtree(folder.parent)
 
     ask, error_of = TextRoutesTest.ask, TextRoutesTest.error_of
+
+    @classmethod
+    def status_of(cls, path):
+        try:
+            return urllib.request.urlopen(f"http://{cls.gateway.http_address}{path}", timeout=60).status
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def test_the_tokenizer_info_is_that_of_the_model_asked_for(self):
         for name in self.NAMES:
