@@ -5,6 +5,8 @@
 #include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,16 +32,25 @@ bool IsPrintableAscii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c <= 0x7e; });
 }
 
+// With all digits that tell the number from its neighbours, such as a limit just beside it.
+template <typename T>
+std::string Show(T number) {
+  std::array<char, 64> digits;
+  const std::to_chars_result end = std::to_chars(digits.begin(), digits.end(), number);
+  return std::string(digits.begin(), end.ptr);
+}
+
 // A NaN is in no range.
 template <typename T>
 absl::Status CheckRange(std::string_view field, T value, T low, T high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return FieldError(field, absl::StrCat(value, " is not in [", low, ", ", high, "]"));
+  return FieldError(field,
+                    absl::StrCat(Show(value), " is not in [", Show(low), ", ", Show(high), "]"));
 }
 
 absl::Status CheckAboveZero(std::string_view field, float value, float high) {
   if (value > 0 && value <= high) return absl::OkStatus();
-  return FieldError(field, absl::StrCat(value, " is not in (0, ", high, "]"));
+  return FieldError(field, absl::StrCat(Show(value), " is not in (0, ", Show(high), "]"));
 }
 
 absl::Status CheckCount(std::string_view field, int count, int limit) {

@@ -17,6 +17,23 @@
 namespace continuo::protocol {
 namespace {
 
+TEST(ValidateGenerateTest, AValueOutOfRangeIsToldInFull) {
+  const auto message = [](const auto& set) {
+    v1::GenerateRequest request;
+    request.set_text("a");
+    set(*request.mutable_sampling());
+    return std::string(ValidateGenerate(request).message());
+  };
+  EXPECT_EQ(message([](v1::Sampling& s) { s.set_top_p(1.0000001f); }),
+            "sampling.top_p: 1.0000001 is not in [0, 1]");
+  EXPECT_EQ(message([](v1::Sampling& s) { s.set_temperature(-0.1f); }),
+            "sampling.temperature: -0.1 is not in [0, 100]");
+  EXPECT_EQ(message([](v1::Sampling& s) { s.set_repetition_penalty(2.0000002f); }),
+            "sampling.repetition_penalty: 2.0000002 is not in (0, 2]");
+  EXPECT_EQ(message([](v1::Sampling& s) { s.set_num_sequences(129); }),
+            "sampling.num_sequences: 129 is not in [1, 128]");
+}
+
 TEST(ValidateGenerateTest, EachFieldOutOfRangeIsNamed) {
   using Request = v1::GenerateRequest;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -80,9 +80,12 @@ void CompletionLogprobs::AddToken(const std::string& token, const std::string& s
   AppendString(CompletionToken(special_token.empty() ? token : special_token), &tokens_);
   Separate(&offsets_);
   absl::StrAppend(&offsets_, offset_);
+  const bool is_written = !special_token.empty() && echo_.starts_with(special_token);
+  const std::string& text = is_written ? special_token : token;
+  echo_.remove_prefix(std::min(text.size(), echo_.size()));
   // A character counts in the token that has its first byte.
   offset_ += std::ranges::count_if(
-      token, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
 void CompletionLogprobs::AddFirst(const v1::PromptToken& token) {

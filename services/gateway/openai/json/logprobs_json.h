@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "continuo/v1/inference.pb.h"
 
@@ -39,10 +40,14 @@ class ChatLogprobs : public LogprobsJson {
 };
 
 // For a completion: four arrays tokens, token_logprobs, top_logprobs, text_offset. The offset
-// counts characters from the beginning of the choice's text, of which special tokens are no part. A
-// part of a character is written as "bytes:\xe2\x82".
+// counts characters from the beginning of the choice's text, of which special tokens are no part,
+// other than those that a client wrote into a prompt that is repeated as text. A part of a
+// character is written as "bytes:\xe2\x82".
 class CompletionLogprobs : public LogprobsJson {
  public:
+  // `echo` is the repeated text, which outlives this; empty where there is none.
+  explicit CompletionLogprobs(std::string_view echo) : echo_(echo) {}
+
   void AddFirst(const v1::PromptToken& token) override;
   void Add(const v1::TokenLogprob& logprob) override;
   std::string Take() override;
@@ -55,6 +60,7 @@ class CompletionLogprobs : public LogprobsJson {
 
   std::string tokens_, logprobs_, top_, offsets_;
   int64_t offset_ = 0;
+  std::string_view echo_;  // what is left of it
 };
 
 }  // namespace continuo::gateway::openai

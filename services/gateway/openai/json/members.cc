@@ -114,6 +114,8 @@ absl::Status Unknown(std::string_view path, std::string_view name, std::string_v
     size_t end = 0;
     while (end < kMaxNameBytes) end += std::max<size_t>(Utf8CharacterLength(name.substr(end)), 1);
     field.append(name.substr(0, end)).append("\xe2\x80\xa6");
+  } else if (name.empty()) {
+    field.append("\"\"");
   } else {
     field.append(name);
     if (const std::string_view similar = Similar(name, known); !similar.empty()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/json/response_json.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,6 +80,26 @@ OrderedJson ModelObject(const v1::Model& model, int64_t created) {
     object["max_model_len"] = model.max_context_tokens();
   }
   return object;
+}
+
+// Takes the special tokens at the end of a delta that has other tokens before them, and its finish
+// reason. Nothing where there are none.
+std::optional<v1::Delta> TakeEnd(v1::Delta* delta) {
+  const int size = delta->logprobs_size();
+  int begin = size;
+  while (begin > 0 && !delta->logprobs(begin - 1).special_token().empty()) --begin;
+  if (begin == 0 || begin == size) return std::nullopt;
+  v1::Delta end;
+  end.set_index(delta->index());
+  end.set_finish_reason(delta->finish_reason());
+  delta->clear_finish_reason();
+  if (delta->token_ids_size() == size) {
+    end.mutable_token_ids()->Add(delta->token_ids().begin() + begin, delta->token_ids().end());
+    delta->mutable_token_ids()->Truncate(begin);
+  }
+  for (int i = begin; i < size; ++i) end.add_logprobs()->Swap(delta->mutable_logprobs(i));
+  delta->mutable_logprobs()->DeleteSubrange(begin, size - begin);
+  return end;
 }
 
 }  // namespace
@@ -216,7 +237,6 @@ Answer::Choice& Answer::Begin(int index, std::string* events) {
   Choice& choice = choices_[index];
   if (std::exchange(choice.begun, true)) return choice;
   if (form_.logprobs && is_chat()) choice.logprobs = std::make_unique<ChatLogprobs>();
-  if (form_.logprobs && !is_chat()) choice.logprobs = std::make_unique<CompletionLogprobs>();
   if (form_.stream && is_chat()) {
     AddEvent(absl::StrCat(R"({"index":)", index,
                           R"(,"delta":{"role":"assistant","content":""},"logprobs":null,)",
@@ -225,6 +245,7 @@ Answer::Choice& Answer::Begin(int index, std::string* events) {
   }
   const std::string_view echo =
       form_.echo ? form_.echo_texts[index / form_.num_sequences] : std::string_view();
+  if (form_.logprobs && !is_chat()) choice.logprobs = std::make_unique<CompletionLogprobs>(echo);
   if (!form_.stream) {
     AppendCharacters(echo, &choice.text);
     num_bytes_ += choice.num_bytes();
@@ -266,6 +287,19 @@ void Answer::AddEcho(int prompt, const v1::GenerateResponse& response, std::stri
       num_bytes_ += choice.num_bytes() - bytes_before;
     }
   }
+}
+
+void Answer::AddDeltas(int prompt, const v1::Delta& delta, std::string* events) {
+  if (!form_.stream || !form_.logprobs || delta.text().empty()) {
+    AddDelta(prompt, delta, events);
+    return;
+  }
+  // Some clients put the text together from the tokens of an event with content, so those without a
+  // part in the text have an event of their own, however tokens come together.
+  v1::Delta rest = delta;
+  const std::optional<v1::Delta> end = TakeEnd(&rest);
+  AddDelta(prompt, rest, events);
+  if (end.has_value()) AddDelta(prompt, *end, events);
 }
 
 void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
@@ -321,7 +355,8 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
   if (form_.echo) AddEcho(prompt, response, events);
   for (const v1::Delta& delta : response.deltas()) {
     // Sequences that were not requested are dropped.
-    if (delta.index() < static_cast<uint32_t>(form_.num_sequences)) AddDelta(prompt, delta, events);
+    if (delta.index() >= static_cast<uint32_t>(form_.num_sequences)) continue;
+    AddDeltas(prompt, delta, events);
   }
   if (response.has_summary()) {
     const v1::Usage& usage = response.summary().usage();

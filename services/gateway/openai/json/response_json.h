@@ -87,6 +87,8 @@ class Answer {
   std::string PromptMembers(int prompt) const;
   // Adds what a response tells of a prompt to each of its choices.
   void AddEcho(int prompt, const v1::GenerateResponse& response, std::string* events);
+  // Adds a delta in one or two events, and each of them.
+  void AddDeltas(int prompt, const v1::Delta& delta, std::string* events);
   void AddDelta(int prompt, const v1::Delta& delta, std::string* events);
 
   const AnswerForm form_;

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -422,6 +425,28 @@ TEST(RequestTargetTest, PathsHaveOneForm) {
       {"HTTPS://h//a", "/a"},
       {"*", "*"}};
   for (const auto& [target, path] : paths) EXPECT_EQ(PathOf(target), path) << target;
+}
+
+TEST(RequestTargetTest, QueriesAreReadAsFormsAreWritten) {
+  EXPECT_EQ(QueryOf("/a?b=c"), "b=c");
+  EXPECT_EQ(QueryOf("http://h/a?b?c"), "b?c");
+  EXPECT_EQ(QueryOf("http://h?b"), "b");
+  EXPECT_EQ(QueryOf("/a?"), "");
+  EXPECT_EQ(QueryOf("/a%3Fb"), "");
+  EXPECT_EQ(QueryOf("*"), "");
+  EXPECT_EQ(QueryOf(""), "");
+  const std::pair<std::string_view, std::optional<std::string>> values[] = {
+      {"", std::nullopt},
+      {"n", ""},
+      {"n=", ""},
+      {"n=a", "a"},
+      {"x&n=a", "a"},
+      {"x=n=b&n=a=c&n=d", "a=c"},
+      {"&&n=a&", "a"},
+      {"n=a+b%2Bc%20d%2", "a b+c d%2"},
+      {"%6E=Qwen%2FQwen3", "Qwen/Qwen3"},
+      {"nn=a&N=b&=c&xn=d", std::nullopt}};
+  for (const auto& [query, value] : values) EXPECT_EQ(QueryValue(query, "n"), value) << query;
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ namespace {
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 Json BodyOf(Endpoint endpoint) {
   return endpoint == Endpoint::kChat
@@ -141,7 +142,8 @@ TEST_P(MembersTest, MembersOfTheOtherEndpointAreNamed) {
 TEST_P(MembersTest, UnknownMembersAreNamed) {
   for (const char* name : {"what", "temprature", "TEMPERATURE", "", "a.b", "messages[0]", "text",
                            "sampling.top_p", "\xc3\xa9", "prompt "}) {
-    for (const Json& value : Values()) EXPECT_EQ(FieldOf(GetParam(), name, value), name);
+    const std::string shown = *name == '\0' ? "\"\"" : name;
+    for (const Json& value : Values()) EXPECT_EQ(FieldOf(GetParam(), name, value), shown);
     EXPECT_TRUE(Parse(GetParam(), name, nullptr).ok()) << name;
   }
   const auto message = [](std::string_view name) {
@@ -150,6 +152,8 @@ TEST_P(MembersTest, UnknownMembersAreNamed) {
   EXPECT_THAT(message("temprature"), HasSubstr("\"temperature\" is one"));
   EXPECT_THAT(message("maxtokens"), HasSubstr("\"max_tokens\" is one"));
   EXPECT_THAT(message("what"), Not(HasSubstr("is one")));
+  EXPECT_THAT(message(""), StartsWith("\"\": is no member of /v1/"));
+  EXPECT_THAT(message(""), Not(HasSubstr("is one")));
   // Logs have no word of the client's.
   const auto logged = [](const absl::Status& status) {
     return WithoutClientsWords(status).ToString();
