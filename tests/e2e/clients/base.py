@@ -43,6 +43,8 @@ class ClientsTest(unittest.TestCase):
     """A gateway that wants a key, two workers with the demo model and one with the same model for
     longer contexts."""
 
+    MODELS = {MODEL: 2, LONG_MODEL: 1}  # and how many workers each has
+
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-clients-"))
@@ -51,18 +53,27 @@ class ClientsTest(unittest.TestCase):
         config = json.loads((long_model / "config.json").read_text())
         config["max_position_embeddings"] = 32768
         (long_model / "config.json").write_text(json.dumps(config))
-        flags = ("--threads=1", "--kv_cache_memory=64MiB")
-        cls.workers = [fleet.start_worker(model, *flags, wait=False)
-                       for model in (fleet.DEMO_MODEL, fleet.DEMO_MODEL, long_model)]
+        cls.folders = ([fleet.DEMO_MODEL] * cls.MODELS[MODEL] + [long_model] * cls.MODELS[LONG_MODEL])
+        cls.workers = [cls.start_worker(folder) for folder in cls.folders]
         for worker in cls.workers:
             worker.wait_until_listening()
         keys = cls.folder / "keys"
         keys.write_text(f"somebody {KEY}\n")
-        cls.gateway = fleet.start_gateway(cls.workers, f"--api_keys_file={keys}")
+        cls.gateway = fleet.start_gateway(cls.addresses(), f"--api_keys_file={keys}")
         cls.url = f"http://{cls.gateway.http_address}"
         cls.grpc = fleet.Client(cls.gateway.address)
-        fleet.wait_until(lambda: cls.models_of_grpc() == {MODEL: 2, LONG_MODEL: 1}, "three workers")
+        fleet.wait_until(lambda: cls.models_of_grpc() == cls.MODELS, "all workers")
         cls.expected = cls.answers()
+
+    @staticmethod
+    def start_worker(folder):
+        """Does not wait for it."""
+        return fleet.start_worker(folder, "--threads=1", "--kv_cache_memory=64MiB", wait=False)
+
+    @classmethod
+    def addresses(cls):
+        """Where the gateway finds the workers."""
+        return [worker.address for worker in cls.workers]
 
     @classmethod
     def tearDownClass(cls):
