@@ -18,10 +18,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+// Special tokens that are no tags, or that a template makes of parts.
+constexpr const char* kOtherTokens[] = {"[e~[", "]~b]", "]~!b[", "<｜hy_eos:opensource｜>",
+                                        "<｜hy_User:opensource｜>"};
+
 // A tokenizer that finds every tag in the template as a special token.
 std::string TokenizerFor(const std::string& chat_template) {
   static const std::regex kTag(R"(<[^<>\s{}'"()=]{1,40}>|\[/?[A-Z_]+\])");
   std::set<std::string> tags = {"<EOS>", "<BOS>"};
+  tags.insert(std::begin(kOtherTokens), std::end(kOtherTokens));
   for (std::sregex_iterator it(chat_template.begin(), chat_template.end(), kTag), end; it != end;
        ++it) {
     tags.insert(it->str());
@@ -70,8 +75,8 @@ std::string ClosingToken(const std::string& chat_template) {
 
 TEST(EndIdsConformanceTest, PublishedTemplatesShowWhatTheyCloseTurnsWith) {
   CONTINUO_NEED_SHARED("data/chat_templates/llama.cpp/Qwen-Qwen3-0.6B.jinja");
-  // Templates that are not here close turns with nothing, or with tags that kTag does not find, or
-  // need arguments.
+  // MiroThinker's refuses every turn of the assistant, firefunction's refuses all without two
+  // arguments.
   const std::map<std::string, std::string> expected = {
       {"Apertus-8B-Instruct", "<|assistant_end|>"},
       {"Apriel-1.6-15b-Thinker-fixed", "<|end|>"},
@@ -92,6 +97,9 @@ TEST(EndIdsConformanceTest, PublishedTemplatesShowWhatTheyCloseTurnsWith) {
       {"LFM2.5-8B-A1B", "<|im_end|>"},
       {"LFM2.5-Instruct", "<|im_end|>"},
       {"MiMo-VL", "<|im_end|>"},
+      {"MiniMax-M2", "[e~["},
+      {"MiniMax-M3", "[e~["},
+      {"MiroThinker", "<|im_end|>"},
       {"Mistral-Small-3.2-24B-Instruct-2506", "<EOS>"},
       {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "<|im_end|>"},
       {"NVIDIA-Nemotron-Nano-v2", "<SPECIAL_12>"},
@@ -110,6 +118,7 @@ TEST(EndIdsConformanceTest, PublishedTemplatesShowWhatTheyCloseTurnsWith) {
       {"deepseek-ai-DeepSeek-V3.2", "<｜end▁of▁sentence｜>"},
       {"deepseek-ai-DeepSeek-V4", "<｜end▁of▁sentence｜>"},
       {"deepseek-ai-DeepSeek-V4-Flash-0731", "<｜end▁of▁sentence｜>"},
+      {"fireworks-ai-llama-3-firefunction-v2", "<|eot_id|>"},
       {"google-gemma-2-2b-it", "<end_of_turn>"},
       {"google-gemma-4-31B-it", "<turn|>"},
       {"google-gemma-4-31B-it-interleaved", "<turn|>"},
@@ -117,6 +126,7 @@ TEST(EndIdsConformanceTest, PublishedTemplatesShowWhatTheyCloseTurnsWith) {
       {"ibm-granite-granite-4.0", "<|end_of_text|>"},
       {"ibm-granite-granite-4.1", "<|end_of_text|>"},
       {"llama-cpp-deepseek-r1", "<｜end▁of▁sentence｜>"},
+      {"llama-cpp-rwkv-world", ""},  // an empty line
       {"meetkai-functionary-medium-v3.1", "<|eot_id|>"},
       {"meetkai-functionary-medium-v3.2", "<|eot_id|>"},
       {"meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>"},
@@ -132,6 +142,7 @@ TEST(EndIdsConformanceTest, PublishedTemplatesShowWhatTheyCloseTurnsWith) {
       {"poolside-Laguna-XS-2.1", "</assistant>"},
       {"poolside-Laguna-XS.2", "</assistant>"},
       {"stepfun-ai-Step-3.5-Flash", "<|im_end|>"},
+      {"tencent-Hy3", "<｜hy_eos:opensource｜>"},
       {"unsloth-Apriel-1.5", "<|end|>"},
       {"unsloth-mistral-Devstral-Small-2507", "<EOS>"},
       {"upstage-Solar-Open-100B", "<|end|>"},
@@ -139,8 +150,9 @@ TEST(EndIdsConformanceTest, PublishedTemplatesShowWhatTheyCloseTurnsWith) {
   size_t num_found = 0;
   const fs::path folder = testing::SharedPath("data/chat_templates/llama.cpp");
   for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".jinja") continue;
     const auto it = expected.find(entry.path().stem().string());
-    if (entry.path().extension() != ".jinja" || it == expected.end()) continue;
+    ASSERT_NE(it, expected.end()) << entry.path();
     EXPECT_EQ(ClosingToken(testing::ReadFile(entry.path().string())), it->second) << it->first;
     ++num_found;
   }
