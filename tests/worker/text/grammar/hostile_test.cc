@@ -211,6 +211,10 @@ TEST_F(HostileTest, ClientsRulesHaveNarrowerBounds) {
       absl::StrCat("start: (", absl::StrJoin(Numbers(100, "r"), " | "), ")*\n",
                    absl::StrJoin(Numbers(100, "r"), ": \"a\" /b/ \"c\" | \"ac\"\n"), ": \"b\"\n"));
   EXPECT_FALSE(Run(source).ok());
+  // Also within other rules.
+  source.around = "start: \"<\" @text";
+  EXPECT_FALSE(Run(source).ok());
+  source.around.clear();
   source.is_own_lark = true;
   EXPECT_TRUE(Run(source).ok());
 }

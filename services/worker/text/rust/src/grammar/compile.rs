@@ -137,12 +137,14 @@ fn compile(
             TopLevelGrammar::from_lark(lark)
         }
     };
-    // What stands within other rules was compiled alone before, with the narrower bounds.
-    let is_client = matches!(kind, Kind::Lark | Kind::Regex) && around.is_none();
+    let writer = match (kind, around) {
+        (Kind::Lark | Kind::Regex, None) => Writer::Client,
+        (Kind::Lark | Kind::Regex, Some(_)) => Writer::ClientWithin,
+        _ => Writer::Worker,
+    };
     if let Some(around) = around {
         grammar = within(around, grammar).map_err(|e| refused(kind, e))?;
     }
-    let writer = if is_client { Writer::Client } else { Writer::Worker };
     let parser = environment.factory.create_parser_from_init_ext(
         GrammarInit::Serialized(grammar),
         Logger::new(0, 0),

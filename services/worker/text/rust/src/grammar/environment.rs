@@ -25,6 +25,7 @@ pub fn limits(writer: Writer) -> ParserLimits {
     let (max_items_in_row, step_max_items, max_grammar_size, step_lexer_fuel) = match writer {
         Writer::Worker => (2_000, 30_000, 100_000, 200_000),
         Writer::Client => (300, 10_000, 5_000, 100_000),
+        Writer::ClientWithin => (300, 10_000, 100_000, 100_000),
     };
     ParserLimits {
         max_items_in_row,
@@ -46,6 +47,8 @@ pub enum Writer {
     Worker,
     /// Lark, or a regular expression.
     Client,
+    /// The same within rules of the worker's, which may be many.
+    ClientWithin,
 }
 
 pub struct Environment {
