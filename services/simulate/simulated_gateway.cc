@@ -17,7 +17,7 @@
 namespace continuo::simulate {
 namespace {
 
-// As in WorkerPool.
+// Silence is looked for at this interval, which is WorkerPool's.
 constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 // Load reports are published together if they come closer than this.
 constexpr absl::Duration kPublishInterval = absl::Milliseconds(20);

@@ -267,7 +267,7 @@ absl::Status Simulation::CheckInvariants() {
   return absl::OkStatus();
 }
 
-// What was given up takes a while to be heard of.
+// Waits first, since a call that was given up reaches its worker later.
 absl::Status Simulation::CheckAtRest() {
   absl::Duration end = loop_.Elapsed();
   for (const Fault& fault : options_.faults) {

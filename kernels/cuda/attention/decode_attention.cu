@@ -13,8 +13,10 @@
 namespace continuo::kernels::cuda {
 namespace {
 
-// Blocks have at least so many positions while there are fewer than the device runs at once: a part
-// more of a tile costs about what reading 256 positions does. No part has fewer than half of that.
+// Tile, slice, share and part are defined in decode_share.h. The step is divided among as many
+// blocks as the device runs at once, but not among more than leave each share kLeastShare
+// positions, or than there are tiles: one more part of a tile costs about what reading 256
+// positions does. Parts have kLeastPart positions unless whole shares, or tiles, have fewer.
 constexpr int kLeastShare = 256, kLeastPart = kLeastShare / 2;
 
 // The queries of a sequence and key-value head: those of heads [first_head, first_head + num).
@@ -28,9 +30,10 @@ __device__ Queries QueriesOf(const AttentionStep& step, const Parts& part) {
           heads.size()};
 }
 
-// Where parts of tiles that several blocks share are in device memory: sums [2 * blocks, places,
-// head_dim], then maxima and sums of weights, [2 * blocks, places, 2]. A block has place 2 * block
-// for a part that continues a tile, and one more for a part that begins one.
+// The results of parts whose tile is divided among several blocks, in device memory: sums
+// [2 * blocks, places, head_dim], then maxima and sums of weights, [2 * blocks, places, 2]. A block
+// has number 2 * block for a part that continues a tile, and the next one for a part that begins a
+// tile. `places` counts queries.
 struct SharedParts {
   float* sums;
   int places, head_dim;

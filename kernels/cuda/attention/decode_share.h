@@ -6,9 +6,12 @@
 #include "kernels/cuda/attention/query_tile.h"
 #include "kernels/cuda/runtime/host_device.h"
 
-// How decode attention divides its work among blocks. A tile is a sequence, of one row, and a
-// key-value head; its positions are cut into slices. All slices of all tiles follow one another,
-// sequence by sequence and head by head, and each block has a share of them: parts of some tiles.
+// How decode attention divides its work among thread blocks. Four words are used for it:
+//   tile   one key-value head of one sequence, which has one row;
+//   slice  S::kSlice positions of a tile, the unit of division;
+//   share  the slices of one block, where those of all tiles follow one another, sequence by
+//          sequence and head by head;
+//   part   the slices of one tile in one share. A share is a list of parts.
 namespace continuo::kernels::cuda {
 
 // The slices of a sequence that its row sees. Slice i has positions [i * slice_tokens, (i + 1) *

@@ -169,11 +169,12 @@ __device__ void RotateChunk(Chunk<T, N>& chunk, const float* head, const float* 
 // [warps, head_dim].
 template <bool kInChunks, typename T, typename Element>
 __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, HeadArrays<T> heads,
-                                       const int32_t* slots, int64_t rows, HeadRotationArrays how) {
+                                       const int32_t* slots, int64_t rows,
+                                       HeadRotationArrays rotation) {
   WaitForPreviousKernel();
   constexpr int N = kChunk<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int head_dim = kv.head_dim, n = how.num_frequencies, first = lane * N;
+  const int head_dim = kv.head_dim, n = rotation.num_frequencies, first = lane * N;
   float* const head = reinterpret_cast<float*>(SharedMemory()) +
                       threadIdx.x / kWarp * static_cast<unsigned>(head_dim);
   const int per_row = heads.num_heads + 2 * kv.num_heads;
@@ -195,8 +196,8 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, HeadArrays<T> heads
                            : const_cast<T*>(from);
     Chunk<T, N> chunk = {};
     if (first < head_dim) chunk = LoadChunk<N>(from);
-    if (how.q_gain != nullptr) {
-      NormHead(chunk, is_query ? how.q_gain : how.k_gain, head_dim, how.eps, lane);
+    if (rotation.q_gain != nullptr) {
+      NormHead(chunk, is_query ? rotation.q_gain : rotation.k_gain, head_dim, rotation.eps, lane);
     }
     if (first < head_dim) {
       CONTINUO_UNROLL
@@ -209,7 +210,7 @@ __global__ void RotateAndWriteKvKernel(KvLayout<Element> kv, HeadArrays<T> heads
     }
     SyncWarp();
     if (first < head_dim) {
-      RotateChunk<kInChunks>(chunk, head, how.angles + row * 2 * n, first, n);
+      RotateChunk<kInChunks>(chunk, head, rotation.angles + row * 2 * n, first, n);
       StoreChunk<N>(to, chunk);
     }
     SyncWarp();  // `head` is filled again, and others read `to`
@@ -289,7 +290,7 @@ struct HeadsGrid {
 template <typename T, typename Element>
 __global__ void CONTINUO_BLOCK_OF(kThreads)
     RotateHeadsKernel(KvLayout<Element> kv, HeadArrays<T> heads, const int32_t* slots,
-                      HeadsGrid grid, HeadRotationArrays how) {
+                      HeadsGrid grid, HeadRotationArrays rotation) {
   WaitForPreviousKernel();
   constexpr int N = kChunk<T>;
   const int head_dim = kv.head_dim, n = head_dim / 2, lanes = 1 << grid.log2_lanes;
@@ -315,7 +316,7 @@ __global__ void CONTINUO_BLOCK_OF(kThreads)
       high = LoadHeld(from + head * head_dim + pair + n);
     }
     HeldValues<T> a(low), b(high);
-    if (how.q_gain != nullptr) {
+    if (rotation.q_gain != nullptr) {
       // The sum has the order of RmsNormKernel.
       float sum = 0, sum_high = 0;
       CONTINUO_UNROLL
@@ -325,15 +326,15 @@ __global__ void CONTINUO_BLOCK_OF(kThreads)
       }
       sum += sum_high;
       for (int half = lanes / 2; half > 0; half /= 2) sum += ShuffleXor(sum, half);
-      const float factor = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + how.eps);
+      const float factor = 1.0f / sqrtf(sum / static_cast<float>(head_dim) + rotation.eps);
       if (is_some && !is_value) {
-        const float* const gain = (is_query ? how.q_gain : how.k_gain) + pair;
+        const float* const gain = (is_query ? rotation.q_gain : rotation.k_gain) + pair;
         a = Scaled<T>(a, factor, gain);
         b = Scaled<T>(b, factor, gain + n);
       }
     }
     if (is_some && !is_value) {
-      const float* const cosines = how.angles + static_cast<int64_t>(row) * head_dim + pair;
+      const float* const cosines = rotation.angles + static_cast<int64_t>(row) * head_dim + pair;
       RotatePairs<T>(a, b, cosines, cosines + n);
       low = a.Rounded();
       high = b.Rounded();
@@ -403,18 +404,19 @@ namespace {
 // where lanes are a power of two.
 template <typename T, typename Element>
 bool TakesHeads(const KvLayout<Element>& kv, const HeadArrays<T>& heads, int64_t rows,
-                const HeadRotationArrays& how) {
+                const HeadRotationArrays& rotation) {
   constexpr int64_t N = kChunk<T>;
   const auto in_chunks = [](int64_t elements) { return elements % N == 0; };
-  const int64_t lanes = how.num_frequencies / N;
+  const int64_t lanes = rotation.num_frequencies / N;
   const int64_t stored = std::min<int64_t>(16, N * static_cast<int64_t>(sizeof(Element)));
-  return kv.head_dim == 2 * how.num_frequencies && in_chunks(how.num_frequencies) &&
+  return kv.head_dim == 2 * rotation.num_frequencies && in_chunks(rotation.num_frequencies) &&
          lanes <= kWarp &&
-         (how.q_gain == nullptr || (std::has_single_bit(static_cast<uint64_t>(lanes)) &&
-                                    IsAligned(how.q_gain) && IsAligned(how.k_gain))) &&
+         (rotation.q_gain == nullptr ||
+          (std::has_single_bit(static_cast<uint64_t>(lanes)) && IsAligned(rotation.q_gain) &&
+           IsAligned(rotation.k_gain))) &&
          in_chunks(heads.q_stride) && in_chunks(heads.kv_stride) && IsAligned(heads.q) &&
          IsAligned(heads.rotated_q) && IsAligned(heads.k) && IsAligned(heads.v) &&
-         IsAligned(how.angles) && IsAligned(kv.cache) &&
+         IsAligned(rotation.angles) && IsAligned(kv.cache) &&
          kv.HalfBlock() * static_cast<int64_t>(sizeof(Element)) % stored == 0 &&
          rows * (heads.num_heads + 2 * kv.num_heads) < int64_t{1} << 31;
 }
@@ -423,12 +425,12 @@ bool TakesHeads(const KvLayout<Element>& kv, const HeadArrays<T>& heads, int64_t
 
 template <typename T, typename Element>
 cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, const HeadArrays<T>& heads,
-                             const int32_t* slots, int64_t rows, const HeadRotationArrays& how,
+                             const int32_t* slots, int64_t rows, const HeadRotationArrays& rotation,
                              KernelStream stream) {
   const int64_t per_row = heads.num_heads + 2 * kv.num_heads, n = rows * per_row;
   if (n == 0 || kv.head_dim == 0) return cudaSuccess;
-  if (TakesHeads(kv, heads, rows, how)) {
-    const auto lanes = static_cast<unsigned>(how.num_frequencies / kChunk<T>);
+  if (TakesHeads(kv, heads, rows, rotation)) {
+    const auto lanes = static_cast<unsigned>(rotation.num_frequencies / kChunk<T>);
     const int log2_lanes = std::bit_width(lanes - 1);
     const HeadsGrid grid = {.num_heads = static_cast<uint32_t>(n),
                             .per_row = Divisor::Of(static_cast<uint32_t>(per_row)),
@@ -436,14 +438,14 @@ cudaError_t RotateAndWriteKv(const KvLayout<Element>& kv, const HeadArrays<T>& h
                             .log2_lanes = log2_lanes};
     return Launch("RotateAndWriteKv", RotateHeadsKernel<T, Element>,
                   BlocksFor(n, kThreads >> log2_lanes), kThreads, 0, stream, kv, heads, slots, grid,
-                  how);
+                  rotation);
   }
   const size_t shared = kThreads / kWarp * static_cast<size_t>(kv.head_dim) * sizeof(float);
-  const bool in_chunks = how.num_frequencies % kChunk<T> == 0 && IsAligned(how.angles);
+  const bool in_chunks = rotation.num_frequencies % kChunk<T> == 0 && IsAligned(rotation.angles);
   const auto kernel = in_chunks ? RotateAndWriteKvKernel<true, T, Element>
                                 : RotateAndWriteKvKernel<false, T, Element>;
   return Launch("RotateAndWriteKv", kernel, BlocksFor(n, kThreads / kWarp), kThreads, shared,
-                stream, kv, heads, slots, rows, how);
+                stream, kv, heads, slots, rows, rotation);
 }
 
 cudaError_t CopyKvBlocks(void* cache, int64_t block_bytes, const int32_t* pairs, int64_t num_pairs,

@@ -74,8 +74,8 @@ __global__ void SimpleAttentionKernel(T* out, const T* q, KvLayout<const Element
   SyncBlock();
 
   float all_max = kLowest, all_weight = 0;
-  for (int64_t span = first / kKvChunk * kKvChunk; span <= position; span += kKvChunk) {
-    const int64_t p = span + thread;
+  for (int64_t chunk = first / kKvChunk * kKvChunk; chunk <= position; chunk += kKvChunk) {
+    const int64_t p = chunk + thread;
     const bool seen = p >= first && p <= position;
     float score = kLowest;
     if (seen) {
@@ -90,14 +90,14 @@ __global__ void SimpleAttentionKernel(T* out, const T* q, KvLayout<const Element
     const float max = Reduce(reduced, score, [](float a, float b) { return fmaxf(a, b); });
     const float weight = seen ? expf(score - (max == kLowest ? 0.0f : max)) : 0.0f;
     weights[thread] = seen ? weight * ScaleOf(kv, slots[thread], kv_head, 1) : 0.0f;
-    const float span_weight = Reduce(reduced, weight, [](float a, float b) { return a + b; });
+    const float chunk_weight = Reduce(reduced, weight, [](float a, float b) { return a + b; });
 
     const float both = fmaxf(all_max, max), origin = both == kLowest ? 0.0f : both;
     const float keep = expf(all_max - origin), add = expf(max - origin);
     all_max = both;
-    all_weight = all_weight * keep + span_weight * add;
-    const int begin = static_cast<int>(Max(first - span, 0));
-    const int end = static_cast<int>(Min(position + 1 - span, kKvChunk));
+    all_weight = all_weight * keep + chunk_weight * add;
+    const int begin = static_cast<int>(Max(first - chunk, 0));
+    const int end = static_cast<int>(Min(position + 1 - chunk, kKvChunk));
     for (int d = thread; d < dim; d += kThreads) {
       float sum = 0;
       for (int i = begin; i < end; ++i) {

@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/runtime/launch.h"
 
-// What a kernel needs whose warps have different work: barriers for some of a block's threads, and
-// registers that one warpgroup gives to another. For compute capability 9.0, like wgmma.h; code for
-// other devices has empty functions in their place. Only .cu files include this header.
+// Barriers and register hand-offs for kernels whose warps do different work. For compute capability
+// 9.0, like wgmma.h; code for other devices has empty functions in their place. Only .cu files
+// include this header.
 namespace continuo::kernels::cuda {
 
 #ifdef __CUDACC__

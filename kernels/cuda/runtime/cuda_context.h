@@ -100,12 +100,6 @@ class CudaContext {
   absl::Status RunGraph(std::span<const int64_t> key, absl::FunctionRef<absl::Status()> enqueue);
   void DropGraphs();
 
-  // Runs `enqueue` by a cache of the caller's, for measurements. Its error is remembered.
-  void RunGraphOf(GraphCache& graphs, std::span<const int64_t> key,
-                  absl::FunctionRef<absl::Status()> enqueue) {
-    if (ok()) Keep(graphs.Run(key, enqueue, stream_));
-  }
-
  private:
   // An event that WaitForEvent knows.
   struct Recorded {

@@ -17,7 +17,8 @@ class EventQueue {
  public:
   // Adds an event. If it returns true the caller must call Drain.
   bool Push(Event event) { return Add(std::move(event), /*opens=*/false); }
-  // As Push. Events that were added before are kept back until this call and handled first.
+  // Does what Push does. Events that were added before are kept back until this call and handled
+  // first.
   bool Open(Event event) { return Add(std::move(event), /*opens=*/true); }
 
   // Calls `handle` with one event after the other until there are none, without a lock.

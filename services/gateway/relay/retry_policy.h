@@ -19,21 +19,21 @@
 namespace continuo::gateway {
 
 struct RetryOptions {
-  // A stream may be so long without a call to any worker, in total since its last progress.
+  // How long a stream may have no call to any worker, in total since its last progress.
   absl::Duration no_worker_wait = absl::Seconds(30);
-  // A stream that has had no call yet may wait so long while its model is cold (Router::IsCold),
+  // How long a stream that has had no call yet may wait while its model is cold (Router::IsCold),
   // if that is longer. The wait does not count as time without a call.
   absl::Duration cold_start_wait = absl::Minutes(15);
   // The back-off before the n-th migration without progress is uniform in [1/2, 1] of
   // base · 2^(n-1), at most max.
   absl::Duration backoff_base = absl::Milliseconds(20);
   absl::Duration backoff_max = absl::Seconds(1);
-  // A stream waits so long for a worker of the same fingerprint whose connection is down before the
-  // stream goes on inexactly.
+  // How long a stream waits for a worker of the same fingerprint whose connection is down before
+  // the stream goes on inexactly.
   absl::Duration exact_wait = absl::Milliseconds(500);
   // Crashes of worker processes without progress after which the request is taken for the cause.
   int max_crashes = 3;
-  // So long after its loss a worker that is not heard of may still turn out to have crashed. After
+  // How long after its loss a worker that is not heard of may still turn out to have crashed. After
   // that its loss counts as a cut connection.
   absl::Duration crash_confirm_timeout = absl::Seconds(5);
   // Faults of workers without progress after which the client gets the error.

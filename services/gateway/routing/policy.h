@@ -57,7 +57,7 @@ struct Candidate {
 // inexactly.
 int Preference(const RouteKey& key, const WorkerLoad& load);
 inline constexpr int kNeverPreferred = -1;
-// That of a worker with these fingerprints that has not failed.
+// Returns the Preference of a worker with these fingerprints that has not failed.
 int PreferenceOf(const RouteKey& key, std::string_view fingerprint,
                  std::string_view tokenizer_fingerprint);
 
@@ -126,10 +126,10 @@ std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Cand
 // spreads as far as its load needs. Without a hash it works like LeastLoadedOfTwo.
 std::optional<size_t> PrefixAffinity(const RouteKey& key, std::span<const Candidate> candidates,
                                      absl::BitGenRef random);
-// As PrefixAffinity, by x-session-id.
+// Chooses as PrefixAffinity does, by the hash of x-session-id.
 std::optional<size_t> SessionAffinity(const RouteKey& key, std::span<const Candidate> candidates,
                                       absl::BitGenRef random);
-// By session; without a session by prefix; without both like LeastLoadedOfTwo.
+// Chooses by session; without a session by prefix; without both like LeastLoadedOfTwo.
 std::optional<size_t> Affinity(const RouteKey& key, std::span<const Candidate> candidates,
                                absl::BitGenRef random);
 inline constexpr double kLoadBound = 1.25;

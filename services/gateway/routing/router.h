@@ -98,7 +98,7 @@ class Router {
   ProcessState CheckProcess(std::string_view address, std::string_view incarnation,
                             absl::Duration since) const;
 
-  // The number of this gateway's requests that are open at the address. For tests.
+  // Returns the number of this gateway's requests that are open at the address.
   int64_t InFlight(std::string_view address) const;
 
   // Called by the writer of the view after the set of workers that take requests has changed.

@@ -16,7 +16,7 @@ namespace {
 // A message that does not get through is sent again after this time.
 constexpr absl::Duration kRetransmit = absl::Milliseconds(50);
 
-// As in Engine::Hung.
+// A step hangs after these limits, which are those of Engine::Hung.
 constexpr absl::Duration kShortestHang = absl::Seconds(2);
 constexpr int kHangFactor = 10;
 
@@ -82,7 +82,7 @@ void SimulatedWorker::Receive(std::shared_ptr<WorkerStream> stream,
   r.deadline = clock_.Now() + time_left;
   call.accepted.set_worker(name_);
 
-  // As Engine::Submit.
+  // These checks are those of Engine::Submit.
   const int64_t most = engine::MostTokens(r);
   const int64_t capacity = int64_t{profile_.engine.num_blocks} * profile_.engine.block_size;
   if (most > capacity) {

@@ -62,7 +62,7 @@ class SimulatedWorker {
   void Drain(absl::Duration grace);
   MachineClock& clock() { return clock_; }
 
-  // As WorkerProcess has them; OK without a process.
+  // Calls the one of the WorkerProcess; OK without a process.
   absl::Status CheckInvariants();
   absl::Status CheckAtRest() const;
   // Numbers the processes from 1; the last one's.

@@ -36,7 +36,8 @@ class Executor {
   // first has been finished, and refer to its samples (SampledBy). Samples of the first step that
   // the device left to the host are then lost: the result has -1 for them.
   virtual bool IsAsynchronous() const { return false; }
-  // As Device::TakeBusySeconds, of the first rank's device and the steps that have been finished.
+  // Returns what Device::TakeBusySeconds does, of the first rank's device and the steps that have
+  // been finished.
   virtual double TakeBusySeconds() { return 0; }
   // Takes the memory of a result back for the next one.
   virtual void Recycle(StepResult) {}

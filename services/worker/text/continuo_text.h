@@ -115,8 +115,8 @@ int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_js
 int continuo_text_encode_chat(const ContinuoText* text, ContinuoSlice utf8, ContinuoSpans content,
                               ContinuoIds* out);
 
-/* The same with the text of a template alone: no special tokens, contents in the form that they
- * have. */
+/* Renders with the text of a template alone: no special tokens, contents in the form that they
+ * have. For tests, which compare with Jinja2. */
 int continuo_text_render_template(ContinuoSlice chat_template, ContinuoSlice request_json,
                                   ContinuoString* out);
 

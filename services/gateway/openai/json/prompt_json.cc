@@ -16,7 +16,7 @@
 namespace continuo::gateway::openai {
 namespace {
 
-// As Read, for a member of a message; `path` is the message's.
+// Reads a text member of a message, as Read does; `path` is the message's.
 absl::Status ReadText(const Json& object, const char* name, const std::string& path,
                       std::string* value) {
   const Json* const json = Find(object, name);

@@ -19,7 +19,7 @@ namespace continuo::engine {
 // until a sibling has prefilled their prompt, and which have finished. Holds no KV block: whoever
 // finishes or ends a running sequence releases its blocks. Not thread-safe.
 //
-// Of the sequences of a request that lack the prompt, only the prefill leader computes it.
+// Only the prefill leader of a request computes the prompt; its siblings wait.
 class RequestBook {
  public:
   // `max_batch_tokens` scales how far tenants may be apart.

@@ -53,7 +53,7 @@ struct LoadOptions {
   // CUDA: run warm-up steps with up to this many sequences, measure their memory, and give the KV
   // cache the rest. 0 disables the warm-up and keeps a larger safety margin.
   int warm_up_sequences = 0;
-  // As ReplicaOptions::on_stuck; also called where a warm-up step hangs.
+  // Is called where ReplicaOptions::on_stuck is, and where a warm-up step hangs.
   std::function<void(const absl::Status&)> on_stuck;
 };
 

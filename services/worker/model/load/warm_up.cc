@@ -17,8 +17,8 @@
 namespace continuo::model {
 namespace {
 
-// Returns a draw of each kind. Devices load their kernels at the first launch.
-std::vector<SamplingParams> DrawsOfEachKind() {
+// Returns parameters of a sample of each kind. Devices load their kernels at the first launch.
+std::vector<SamplingParams> SamplesOfEachKind() {
   return {{.temperature = 0},
           {},
           {.top_k = 40},
@@ -66,11 +66,11 @@ class SparePlan {
     }
     plan_.sample_begin.push_back(plan_.num_samples());
   }
-  // Draws the plan's samples in other ways, from the first one on.
-  void Draw(std::span<const SamplingParams> draws) {
+  // Gives the plan's samples these parameters, from the first one on.
+  void SampleWith(std::span<const SamplingParams> params) {
     for (size_t i = 0; i < plan_.sampling.size(); ++i) {
-      if (i < draws.size()) plan_.sampling[i] = draws[i];
-      if (i < draws.size() && HasPenalty(draws[i])) {
+      if (i < params.size()) plan_.sampling[i] = params[i];
+      if (i < params.size() && HasPenalty(params[i])) {
         plan_.seen.push_back({.token_id = 0, .answer_count = 1});
         plan_.biases.push_back({.token_id = 0, .bias = 1});
       }
@@ -120,17 +120,17 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
                     absl::FunctionRef<bool(int)> uses_graphs) {
   const int most_blocks = (options.context_length + options.block_size - 1) / options.block_size;
   // The largest steps come first, so that memory grows once. Prompts whose every row is scored:
-  const std::vector<SamplingParams> draws = DrawsOfEachKind();
-  for (std::span<const SamplingParams> left_draws = draws; !left_draws.empty();) {
+  const std::vector<SamplingParams> samples = SamplesOfEachKind();
+  for (std::span<const SamplingParams> left_samples = samples; !left_samples.empty();) {
     SparePlan prompts(options, most_blocks);
     for (int left = options.max_rows; left > 0;) {
       const int rows = std::min(left, options.context_length);
       prompts.Add(rows, /*samples_all=*/true);
       left -= rows;
     }
-    const size_t num_drawn = std::min(left_draws.size(), static_cast<size_t>(options.max_rows));
-    prompts.Draw(left_draws.first(num_drawn));
-    left_draws = left_draws.subspan(num_drawn);
+    const size_t num_sampled = std::min(left_samples.size(), static_cast<size_t>(options.max_rows));
+    prompts.SampleWith(left_samples.first(num_sampled));
+    left_samples = left_samples.subspan(num_sampled);
     RETURN_IF_ERROR(Run(executor, {&prompts}, options));
   }
   // A prompt beside as many sequences as there may be.

@@ -23,7 +23,7 @@ struct WarmUpOptions {
 };
 
 // Prepares an asynchronous executor for its first request: runs the largest steps, which take their
-// memory, with a draw of each kind, then prompts of several sizes and every shape of decode step
+// memory, with a sample of each kind, then prompts of several sizes and every shape of decode step
 // (step_shape.h) twice, which captures its CUDA graph. Devices load a kernel at its first launch,
 // so each that requests need is launched here. uses_graphs(rows) says whether steps of so many rows
 // have one.

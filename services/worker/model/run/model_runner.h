@@ -73,7 +73,7 @@ class ModelRunner : public Executor {
   bool UsesGraphs(int rows) const {
     return options_.graphs && IsAsynchronous() && model_->IsCapturable(rows);
   }
-  // As Device::BindThread.
+  // Calls Device::BindThread.
   void BindThread() { device_->BindThread(); }
   int vocab_size() const { return config_.vocab_size; }
   std::string backend_name() const { return device_->name(); }

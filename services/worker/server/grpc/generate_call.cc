@@ -84,7 +84,7 @@ absl::Status GenerateCall::Start() {
   auto request = std::make_unique<v1::GenerateRequest>();
   RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), request.get()));
   if (!NeedsGrammar(*request)) return StartParsed(*request);
-  // Those without a grammar do not wait behind a compilation.
+  // Requests without a grammar do not wait behind a compilation.
   if (!info_->is_migration && worker_.grammar_pool->waiting_weight() > kMaxWaitingPromptBytes) {
     return protocol::OverloadedError(
         absl::StrCat("over ", kMaxWaitingPromptBytes, " bytes of requests wait for a grammar"));

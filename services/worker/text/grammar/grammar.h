@@ -70,6 +70,7 @@ class GrammarMatcher {
   GrammarMatcher(const GrammarMatcher&) = delete;
   GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
+  // Returns a matcher in the same state. For tests and benches.
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> Clone() const;
 
   // Clears the bits of ids that must not come next (bit id % 32 of word id / 32); sets none. Ids

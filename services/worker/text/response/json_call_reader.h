@@ -23,7 +23,7 @@ class JsonCallReader {
   bool Push(char c, ResponseEvents* events);
   // A special token stands for a delimiter of a string, or is left out.
   bool PushSpecial(std::string_view token, ResponseEvents* events);
-  // Whether the part may end here.
+  // Returns whether the part may end here.
   bool at_rest() const { return phase_ == Phase::kDone; }
   // The part ends, at its marker or (not `closed`) where the answer was cut. False where there was
   // no call in what was not told before.

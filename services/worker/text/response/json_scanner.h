@@ -61,8 +61,8 @@ class JsonScanner {
   std::string_view literal_;  // what is left of true, false or null
 };
 
-// Whether `text` is one JSON object, with nothing around it, of at most JsonScanner::kMaxDepth
-// levels.
+// Returns whether `text` is one JSON object, with nothing around it, of at most
+// JsonScanner::kMaxDepth levels.
 bool IsJsonObject(std::string_view text);
 // Appends `c` as it stands in a JSON string.
 void AppendJsonEscaped(char c, std::string* out);

@@ -51,7 +51,7 @@ class Pattern {
   // only at the start and at the end.
   Match MatchAt(std::string_view text, bool at_start, bool at_end) const;
 
-  // Whether a match may begin with this byte, or be empty.
+  // Returns whether a match may begin with this byte, or be empty.
   bool MayBeginWith(char c) const { return first_[static_cast<uint8_t>(c)]; }
   bool has_group(std::string_view name) const;
   // RegexOf and ExampleOf (pattern_text.h) what was compiled.

@@ -194,7 +194,7 @@ std::string_view AnswerOf(const RenderedCall& rendered) {
   return std::string_view(text).substr(common);
 }
 
-// Whether the first thing that a format reads in the answer, but for thoughts, is the call.
+// Returns whether the first thing that a format reads in the answer, but for thoughts, is the call.
 bool Reads(const ResponseTemplate& format, const RenderedCall& rendered) {
   ResponseParser parser(&format, {});
   ResponseEvents events;

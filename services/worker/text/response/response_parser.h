@@ -47,7 +47,7 @@ class ResponseParser {
   void Push(std::string_view text, ResponseEvents* events);
   // Takes a special token, by its text.
   void PushSpecial(std::string_view token, ResponseEvents* events);
-  // Whether a thought is open.
+  // Returns whether a thought is open.
   bool in_reasoning() const;
   // The answer ends, where nothing follows.
   void Finish(ResponseEvents* events);

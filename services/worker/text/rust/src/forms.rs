@@ -16,7 +16,7 @@ pub enum Form {
     Parts,
 }
 
-/// Whether a role's content appears when it is given as a string and as parts.
+/// Says whether a role's content appears when it is given as a string and as parts.
 #[derive(Clone, Copy)]
 struct Renders {
     string: bool,

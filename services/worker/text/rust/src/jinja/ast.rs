@@ -68,8 +68,8 @@ impl Target {
 }
 
 impl Expr {
-    /// Whether the value needs no variable, so that Jinja2 computes it while it compiles. `perhaps`: also
-    /// where a condition decides whether it does.
+    /// Returns whether the value needs no variable, so that Jinja2 computes it while it compiles. With
+    /// `perhaps` also where a condition decides whether it does.
     pub fn is_constant(&self, perhaps: bool) -> bool {
         let is = |expression: &Expr| expression.is_constant(perhaps);
         match self {
