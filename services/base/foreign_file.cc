@@ -34,7 +34,7 @@ constexpr Magic kMagics[] = {
      "download the file with the hub's client"},
     {"PK\x03\x04"sv, "a zip archive, as PyTorch's pickles (.bin, .pt, .pth) are", kPickle},
     {"PK\x05\x06"sv, "an empty zip archive", kArchive},
-    {"GGUF"sv, "a GGUF file", "give the Hugging Face folder of the model"},
+    {"GGUF"sv, "a GGUF file", "give its own path as the model"},
     {"\x89HDF\r\n"sv, "an HDF5 file, as TensorFlow's weights are", "convert it to safetensors"},
     {"\x93NUMPY"sv, "a NumPy array", "convert it to safetensors"},
     {"\x1f\x8b"sv, "a gzip archive", kArchive},

@@ -3,21 +3,23 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/device_options.h"
 #include "services/base/host_name.h"
+#include "services/base/status_macros.h"
 #include "services/common/container.h"
 #include "services/common/flags.h"
 #include "services/protocol/limits.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
 #include "services/worker/model/load/precision.h"
+#include "services/worker/model_place.h"
 #include "services/worker/server/lifetime/lifecycle.h"
 #include "services/worker/text/response/response_formats.h"
 
@@ -30,23 +32,6 @@ std::vector<std::string> ToolFormatNames() {
   std::vector<std::string> names = {"auto", "none"};
   for (const std::string_view name : text::ResponseFormatNames()) names.emplace_back(name);
   return names;
-}
-
-std::string NameOfFolder(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::path folder = std::filesystem::absolute(path, ignored).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();
-  std::string name = folder.filename().string();
-  return name.empty() ? "model" : name;
-}
-
-// The folder itself where `path` is a link to one, so that a link that moves during the load does
-// not mix the files of two models.
-std::string WithoutLinks(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) return path;
-  const std::filesystem::path folder = std::filesystem::canonical(path, error);
-  return error ? path : folder.string();
 }
 
 // The host's name, which is the pod's, with a suffix that distinguishes several workers of a host.
@@ -82,7 +67,9 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
 
 void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
   model::LoadOptions& load = c.load;
-  flags.Text("model", &load.source.dir, "Folder of a Hugging Face model.");
+  flags.Text("model", &load.source.dir,
+             "Folder of a Hugging Face model, also one in a hub's cache; a GGUF file, of several "
+             "parts the first; or a manifest of an Ollama store.");
   flags.Require("model");
   flags.Text("model_name", &c.model_name,
              "Name that clients use for the model. Default: the folder's name.");
@@ -183,6 +170,17 @@ std::string Contradiction(const WorkerConfig& c) {
   return "";
 }
 
+// Puts the places of the models where their paths are.
+absl::Status FindPlaces(WorkerConfig& c) {
+  ASSIGN_OR_RETURN(ModelPlace place, FindModelPlace(c.load.source.dir));
+  c.load.source.dir = std::move(place.path);
+  if (c.model_name.empty()) c.model_name = std::move(place.name);
+  if (c.draft_model.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(place, FindModelPlace(c.draft_model));
+  c.draft_model = std::move(place.path);
+  return absl::OkStatus();
+}
+
 int BadCommandLine(std::string_view text) {
   std::cerr << "continuo-worker: " << text << "\n";
   return 2;
@@ -209,9 +207,9 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   } else if (const std::string contradiction = Contradiction(c); !contradiction.empty()) {
     parsed.exit_code = BadCommandLine(contradiction);
   }
-  if (c.model_name.empty()) c.model_name = NameOfFolder(c.load.source.dir);
-  c.load.source.dir = WithoutLinks(c.load.source.dir);
-  c.draft_model = WithoutLinks(c.draft_model);
+  if (const absl::Status status = FindPlaces(c); !status.ok()) {
+    parsed.exit_code = BadCommandLine(std::string(status.message()));
+  }
   if (c.worker_name.empty()) c.worker_name = NameOfWorker(c.listen);
   return parsed;
 }

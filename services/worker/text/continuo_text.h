@@ -71,6 +71,9 @@ int continuo_text_error_code(void);
 ContinuoSlice continuo_text_error(void);
 
 ContinuoText* continuo_text_open(ContinuoSlice model_dir);
+/* The same of the texts of tokenizer.json and tokenizer_config.json; errors begin with `name`. */
+ContinuoText* continuo_text_open_texts(ContinuoSlice name, ContinuoSlice tokenizer,
+                                       ContinuoSlice config);
 void continuo_text_free(ContinuoText* text);
 
 void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out);

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
+#include "services/worker/gguf/gguf_file.h"
+#include "services/worker/gguf/gguf_tokenizer.h"
 #include "services/worker/text/response/json_scanner.h"
 #include "services/worker/text/text_files.h"
 
@@ -112,9 +114,17 @@ absl::StatusOr<std::string> MessageText(const ChatMessage& message, size_t index
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& model_dir) {
-  RETURN_IF_ERROR(CheckTextFiles(model_dir));
-  ContinuoText* text = continuo_text_open(SliceOf(model_dir));
+absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& model_path) {
+  ContinuoText* text = nullptr;
+  if (gguf::IsGguf(model_path)) {
+    ASSIGN_OR_RETURN(const gguf::GgufFile file, gguf::GgufFile::Open(model_path));
+    ASSIGN_OR_RETURN(const gguf::TokenizerTexts texts, gguf::TokenizerOf(file));
+    text = continuo_text_open_texts(SliceOf(model_path), SliceOf(texts.tokenizer),
+                                    SliceOf(texts.tokenizer_config));
+  } else {
+    RETURN_IF_ERROR(CheckTextFiles(model_path));
+    text = continuo_text_open(SliceOf(model_path));
+  }
   if (text == nullptr) return LastError();
   std::unique_ptr<TextModel> model(new TextModel(text));
   model->FindFormat();

@@ -13,6 +13,8 @@
 #include "services/base/foreign_file.h"
 #include "services/base/json_text.h"
 #include "services/base/status_macros.h"
+#include "services/worker/gguf/gguf_config.h"
+#include "services/worker/gguf/gguf_names.h"
 #include "services/worker/model/checkpoint/family.h"
 #include "services/worker/model/checkpoint/json_file.h"
 
@@ -202,6 +204,32 @@ absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_
   return absl::OkStatus();
 }
 
+// Reads the configuration that a GGUF file's metadata has.
+absl::StatusOr<ModelConfig> ReadGgufConfig(const std::string& path) {
+  ASSIGN_OR_RETURN(const gguf::GgufFile file, gguf::GgufFile::Open(path));
+  ASSIGN_OR_RETURN(const gguf::Architecture* const architecture, gguf::FindArchitecture(file));
+  ASSIGN_OR_RETURN(const gguf::ConfigTexts texts, gguf::ConfigOf(file));
+  absl::StatusOr<ModelConfig> config = ParseModelConfig(texts.config, texts.generation_config);
+  if (!config.ok()) {
+    return absl::Status(config.status().code(),
+                        absl::StrCat(path, ": its metadata, as the files that it was made of: ",
+                                     config.status().message()));
+  }
+  if (architecture->gains_include_one) config->gains_less_one = false;
+  return config;
+}
+
+// Names the GGUF files of a folder.
+std::string GgufFilesOf(const std::filesystem::path& dir) {
+  std::string names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, ignored)) {
+    if (entry.path().extension() != ".gguf") continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", entry.path().filename().string());
+  }
+  return names;
+}
+
 // Says what is at the place of a model that has no config.json.
 absl::Status MissingConfig(const std::filesystem::path& dir) {
   std::error_code ignored;
@@ -215,6 +243,8 @@ absl::Status MissingConfig(const std::filesystem::path& dir) {
     hint = "; params.json is of another format: give the model's Hugging Face folder";
   } else if (std::filesystem::exists(dir / "adapter_config.json", ignored)) {
     hint = "; it is a LoRA adapter: merge it into its model";
+  } else if (const std::string names = GgufFilesOf(dir); !names.empty()) {
+    hint = absl::StrCat("; it has GGUF files, give one of them: ", names.substr(0, 400));
   }
   return absl::NotFoundError(absl::StrCat(dir.string(), ": has no config.json", hint));
 }
@@ -299,9 +329,10 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir) {
   const std::filesystem::path path(dir);
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) {
+    if (gguf::IsGguf(dir)) return ReadGgufConfig(dir);
     const std::string foreign = ForeignFileAt(dir);
     return absl::InvalidArgumentError(
-        absl::StrCat(dir, ": is a file, not a model's Hugging Face folder",
+        absl::StrCat(dir, ": is a file, neither GGUF nor a model's Hugging Face folder",
                      foreign.empty() ? "" : absl::StrCat("; it ", foreign)));
   }
   absl::StatusOr<std::string> config =

@@ -117,9 +117,9 @@ inline constexpr int kMaxExpertsOfAllLayers = 1 << 16;
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              std::string_view generation_config_json);
 
-// Does the same for the files of a folder; generation_config.json may be absent. NotFound says what
-// is there instead of a folder with config.json.
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& dir);
+// Does the same for the files of a folder, where generation_config.json may be absent, or for the
+// metadata of a GGUF file. NotFound says what is there instead of a folder with config.json.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path);
 
 // Number of weights of the whole model, biases and norms included; a tied head counts once.
 int64_t NumParameters(const ModelConfig& config);

@@ -1,13 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/checkpoint/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -17,6 +11,7 @@
 #include "services/base/foreign_file.h"
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
+#include "services/worker/gguf/gguf_names.h"
 #include "services/worker/model/checkpoint/json_file.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
 
@@ -115,7 +110,7 @@ std::string OtherWeights(const std::filesystem::path& dir) {
       {".pt", "a PyTorch pickle: convert it to safetensors"},
       {".pth", "a PyTorch pickle: convert it to safetensors"},
       {".ckpt", "a pickle: convert it to safetensors"},
-      {".gguf", "GGUF, which is not read"},
+      {".gguf", "GGUF: give the path of that file as the model"},
       {".h5", "TensorFlow's: convert it to safetensors"},
       {".msgpack", "Flax's: convert it to safetensors"},
       {".onnx", "ONNX, which is not read"}};
@@ -194,41 +189,6 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view name
   return tensors;
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
-  const auto error = [&path](int code) {
-    std::error_code ignored;
-    const std::filesystem::path target = std::filesystem::read_symlink(path, ignored);
-    if (code == ENOENT && !ignored) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": is a symbolic link to ", target.string(), ", which is not there"));
-    }
-    const std::string why = absl::StrCat(path, ": ", std::strerror(code));
-    return code == ENOENT ? absl::NotFoundError(why) : absl::InvalidArgumentError(why);
-  };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return error(errno);
-  struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a file"));
-  }
-  const size_t size = static_cast<size_t>(info.st_size);
-  if (size == 0) {
-    close(fd);
-    return std::unique_ptr<MappedFile>(new MappedFile({}));
-  }
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int code = errno;
-  close(fd);
-  if (data == MAP_FAILED) return error(code);
-  return std::unique_ptr<MappedFile>(
-      new MappedFile(std::span<const uint8_t>(static_cast<const uint8_t*>(data), size)));
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
-}
-
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIndex(
     std::string_view index_json) {
   ASSIGN_OR_RETURN(const nlohmann::json index, ParseJson(kIndexName, index_json));
@@ -255,6 +215,10 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIn
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   const std::filesystem::path folder(dir);
   Checkpoint checkpoint;
+  if (gguf::IsGguf(dir)) {
+    RETURN_IF_ERROR(checkpoint.OpenGguf(dir));
+    return checkpoint;
+  }
   const absl::Status single = checkpoint.Add(dir, "model.safetensors");
   if (absl::IsNotFound(single)) {
     const absl::StatusOr<std::string> index_json =
@@ -270,6 +234,27 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   }
   RETURN_IF_ERROR(checkpoint.UseCanonicalNames());
   return checkpoint;
+}
+
+absl::Status Checkpoint::OpenGguf(const std::string& path) {
+  ASSIGN_OR_RETURN(gguf::GgufFile file, gguf::GgufFile::Open(path));
+  gguf_ = std::make_unique<gguf::GgufFile>(std::move(file));
+  ASSIGN_OR_RETURN(const std::vector<gguf::NamedTensor> tensors, gguf::NamedTensors(*gguf_));
+  for (const gguf::NamedTensor& tensor : tensors) {
+    const bool is_new =
+        tensors_
+            .emplace(tensor.name, StoredTensor{.name = tensor.name,
+                                               .dtype = std::string(tensor.type->name),
+                                               .shape = tensor.shape,
+                                               .bytes = tensor.bytes,
+                                               .interleaved_head = tensor.interleaved_head})
+            .second;
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": two tensors would be ", ShowJson(tensor.name)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::OpenShards(const std::string& dir, std::string_view index_json) {

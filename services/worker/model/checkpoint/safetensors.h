@@ -10,16 +10,21 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "services/base/mapped_file.h"
+#include "services/worker/gguf/gguf_file.h"
 
 namespace continuo::model {
 
-// A tensor of a safetensors file: a view of its bytes, row-major, little-endian, with any
+// A tensor of a safetensors or GGUF file: a view of its bytes, row-major, little-endian, with any
 // alignment.
 struct StoredTensor {
-  std::string name;            // as the file names it
-  std::string dtype;           // as the file names it: "BF16", "F32", "I64" …
-  std::vector<int64_t> shape;  // at most 8 dimensions; product × element size = bytes.size()
+  std::string name;            // as a safetensors file names it
+  std::string dtype;           // as the file names it: "BF16", "F32", "I64", "Q4_K" …
+  std::vector<int64_t> shape;  // at most 8 dimensions
   std::span<const uint8_t> bytes;
+  // Rows of a head whose rotated pairs are side by side, 2i and 2i + 1, where the model has them at
+  // i and at i + half of the rows; 0: rows are in the model's order.
+  int64_t interleaved_head = 0;
 };
 
 inline constexpr int64_t kMaxSafetensorsHeader = 32 << 20;  // bytes
@@ -31,33 +36,20 @@ inline constexpr int64_t kMaxSafetensorsHeader = 32 << 20;  // bytes
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::string_view file_name,
                                                            std::span<const uint8_t> file);
 
-// A read-only mapping of a file. A truncation of the file meanwhile ends the process (SIGBUS), so
-// views are for loading only.
-class MappedFile {
- public:
-  static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  std::span<const uint8_t> bytes() const { return bytes_; }
-
- private:
-  explicit MappedFile(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  std::span<const uint8_t> bytes_;
-};
-
 // Reads the shard of each tensor from model.safetensors.index.json. InvalidArgument where a shard
 // is no plain file name: an index does not lead out of its folder.
 absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIndex(
     std::string_view index_json);
 
 // The tensors of a model's folder: those of model.safetensors, or else of the shards that
-// model.safetensors.index.json names, all of them. They have the names that ListWeights gives, also
-// where the files have others that plainly mean the same (tensor_names.h). Immutable once open.
+// model.safetensors.index.json names, all of them; or those of a GGUF file. They have the names
+// that ListWeights gives, also where the files have others that plainly mean the same
+// (tensor_names.h). Immutable once open.
 class Checkpoint {
  public:
-  // NotFound says which files are missing and what the folder has instead.
-  static absl::StatusOr<Checkpoint> Open(const std::string& dir);
+  // `path` is a folder or a GGUF file. NotFound says which files are missing and what the folder
+  // has instead.
+  static absl::StatusOr<Checkpoint> Open(const std::string& path);
 
   // Returns null where there is no tensor of that name.
   const StoredTensor* Find(const std::string& name) const;
@@ -65,11 +57,13 @@ class Checkpoint {
   const absl::flat_hash_map<std::string, StoredTensor>& tensors() const { return tensors_; }
 
  private:
+  absl::Status OpenGguf(const std::string& path);
   absl::Status OpenShards(const std::string& dir, std::string_view index_json);
   absl::Status Add(const std::string& dir, const std::string& file);
   absl::Status UseCanonicalNames();
 
   std::vector<std::unique_ptr<MappedFile>> files_;
+  std::unique_ptr<gguf::GgufFile> gguf_;
   absl::flat_hash_map<std::string, StoredTensor> tensors_;
 };
 

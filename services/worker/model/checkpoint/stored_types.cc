@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/checkpoint/stored_types.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/bfloat16.h"
+#include "services/worker/gguf/blocks.h"
 
 namespace continuo::model {
 namespace {
@@ -26,12 +28,12 @@ uint16_t LoadBits(const uint8_t* at) {
 float LoadF16(const uint8_t* at) { return kernels::FromF16(LoadBits(at)); }
 float LoadBF16(const uint8_t* at) { return kernels::FromBF16(LoadBits(at)); }
 
-// StoredType::convert of elements of `kSize` bytes that `kLoad` reads.
-template <float (*kLoad)(const uint8_t*), int64_t kSize>
-bool Convert(void* out, kernels::DType dtype, const uint8_t* in, int64_t n) {
+// Converts n elements, of which `load(i)` is the one at i.
+template <typename Load>
+bool ConvertAll(void* out, kernels::DType dtype, int64_t n, const Load& load) {
   bool fits = true;
   for (int64_t i = 0; i < n; ++i) {
-    const float value = kLoad(in + kSize * i);
+    const float value = load(i);
     if (dtype == kernels::DType::kF32) {
       static_cast<float*>(out)[i] = value;
     } else if (dtype == kernels::DType::kF16) {
@@ -44,10 +46,55 @@ bool Convert(void* out, kernels::DType dtype, const uint8_t* in, int64_t n) {
   return fits;
 }
 
+// StoredType::convert of elements of `kSize` bytes that `kLoad` reads.
+template <float (*kLoad)(const uint8_t*), int64_t kSize>
+bool Convert(void* out, kernels::DType dtype, const uint8_t* row, int64_t first, int64_t n) {
+  return ConvertAll(out, dtype, n, [&](int64_t i) { return kLoad(row + kSize * (first + i)); });
+}
+
+// StoredType::convert of blocks that `kDecode` reads.
+template <void (*kDecode)(const uint8_t*, float*), int64_t kBlock, int64_t kBytes>
+bool ConvertBlocks(void* out, kernels::DType dtype, const uint8_t* row, int64_t first, int64_t n) {
+  bool fits = true;
+  uint8_t* to = static_cast<uint8_t*>(out);
+  while (n > 0) {
+    float values[kBlock];
+    kDecode(row + first / kBlock * kBytes, values);
+    const int64_t begin = first % kBlock, count = std::min(n, kBlock - begin);
+    fits &= ConvertAll(to, dtype, count, [&](int64_t i) { return values[begin + i]; });
+    to += count * static_cast<int64_t>(kernels::SizeOf(dtype));
+    first += count;
+    n -= count;
+  }
+  return fits;
+}
+
+template <void (*kDecode)(const uint8_t*, float*), int64_t kBlock, int64_t kBytes>
+constexpr StoredType Blocks(std::string_view name) {
+  return {.name = name,
+          .block = kBlock,
+          .bytes = kBytes,
+          .dtype = std::nullopt,
+          .convert = ConvertBlocks<kDecode, kBlock, kBytes>};
+}
+
 constexpr StoredType kStoredTypes[] = {
-    {.name = "F32", .size = 4, .dtype = kernels::DType::kF32, .convert = Convert<LoadF32, 4>},
-    {.name = "F16", .size = 2, .dtype = kernels::DType::kF16, .convert = Convert<LoadF16, 2>},
-    {.name = "BF16", .size = 2, .dtype = kernels::DType::kBF16, .convert = Convert<LoadBF16, 2>},
+    {"F32", 1, 4, kernels::DType::kF32, Convert<LoadF32, 4>},
+    {"F16", 1, 2, kernels::DType::kF16, Convert<LoadF16, 2>},
+    {"BF16", 1, 2, kernels::DType::kBF16, Convert<LoadBF16, 2>},
+    Blocks<gguf::DecodeQ40, 32, 18>("Q4_0"),
+    Blocks<gguf::DecodeQ41, 32, 20>("Q4_1"),
+    Blocks<gguf::DecodeQ50, 32, 22>("Q5_0"),
+    Blocks<gguf::DecodeQ51, 32, 24>("Q5_1"),
+    Blocks<gguf::DecodeQ80, 32, 34>("Q8_0"),
+    Blocks<gguf::DecodeQ2K, 256, 84>("Q2_K"),
+    Blocks<gguf::DecodeQ3K, 256, 110>("Q3_K"),
+    Blocks<gguf::DecodeQ4K, 256, 144>("Q4_K"),
+    Blocks<gguf::DecodeQ5K, 256, 176>("Q5_K"),
+    Blocks<gguf::DecodeQ6K, 256, 210>("Q6_K"),
+    Blocks<gguf::DecodeIq4Nl, 32, 18>("IQ4_NL"),
+    Blocks<gguf::DecodeIq4Xs, 256, 136>("IQ4_XS"),
+    Blocks<gguf::DecodeMxfp4, 32, 17>("MXFP4"),
 };
 
 }  // namespace

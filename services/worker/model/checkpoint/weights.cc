@@ -160,12 +160,20 @@ class Source {
         part_(part),
         columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
 
+  // The stored bytes of all columns of the rank's row.
   const uint8_t* Row(int64_t row) const {
-    return stored_.bytes.data() +
-           ((part_.rows.begin + row) * columns_ + part_.columns.begin) * type_.size;
+    int64_t stored_row = part_.rows.begin + row;
+    if (const int64_t head = stored_.interleaved_head; head != 0) {
+      const int64_t in_head = stored_row % head, half = head / 2;
+      stored_row += in_head % half * 2 + in_head / half - in_head;
+    }
+    return stored_.bytes.data() + stored_row * (columns_ / type_.block * type_.bytes);
   }
-  const StoredType& type() const { return type_; }
-  bool HoldsWholeRows() const { return part_.columns.size() == columns_; }
+  // True if the rank's rows lie in the file as they do in memory of this type.
+  bool HasBytesOf(kernels::DType dtype) const {
+    return type_.dtype == dtype && part_.columns.size() == columns_ &&
+           stored_.interleaved_head == 0;
+  }
   // Converts rows [begin, begin + n) to `out`, on the device's host threads. InvalidArgument where
   // an element overflows fp16.
   absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
@@ -177,7 +185,8 @@ class Source {
     device.ParallelFor(kTasks, [&](int task) {
       bool all = true;
       for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
-        all &= type_.convert(out + r * row_bytes, dtype, Row(begin + r), columns);
+        all &=
+            type_.convert(out + r * row_bytes, dtype, Row(begin + r), part_.columns.begin, columns);
       }
       fits[static_cast<size_t>(task)] = all;
     });
@@ -230,7 +239,7 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
   }
   data.data = static_cast<uint8_t*>(data.data) +
               first_row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
-  if (source.type().dtype == data.dtype && source.HoldsWholeRows() && !spec.less_one) {
+  if (source.HasBytesOf(data.dtype) && !spec.less_one) {
     device.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
@@ -320,10 +329,18 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
           absl::StrCat("weights: tensor ", spec.name, " has the shape ", ShapeText(stored->shape),
                        ", config.json asks for ", ShapeText(spec.shape)));
     }
-    if (FindStoredType(stored->dtype) == nullptr) {
+    const StoredType* const type = FindStoredType(stored->dtype);
+    if (type == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, " is ",
                                                      stored->dtype, "; ", StoredTypeNames(),
                                                      " are taken"));
+    }
+    if (type->block > 1 && spec.shape.size() == 1) {
+      return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, " is ",
+                                                     stored->dtype,
+                                                     "; gains and biases are not taken "
+                                                     "in blocks of ",
+                                                     type->block, " elements"));
     }
   }
   if (unread.empty()) return CheckTiedHead(config, checkpoint);
@@ -357,7 +374,11 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
     for (size_t i = next.fetch_add(1); i < specs.size(); i = next.fetch_add(1)) {
       const StoredTensor* stored = checkpoint.Find(specs[i].name);
       if (stored == nullptr) continue;
-      digests[i] = {specs[i].name, stored->dtype, stored->shape, DigestOf(stored->bytes)};
+      std::string dtype = stored->dtype;
+      if (stored->interleaved_head != 0) {
+        absl::StrAppend(&dtype, " interleaved by ", stored->interleaved_head);
+      }
+      digests[i] = {specs[i].name, std::move(dtype), stored->shape, DigestOf(stored->bytes)};
     }
   };
   std::vector<std::thread> threads;

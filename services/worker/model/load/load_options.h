@@ -15,7 +15,7 @@ inline constexpr int kMaxBatchTokens = 1 << 17;
 
 // The files of the model, and how much of its context is served.
 struct ModelSource {
-  std::string dir;  // folder of config.json and the safetensors
+  std::string dir;  // folder of config.json and the safetensors, or a GGUF file
   // Folder of packed weights of earlier starts (weights_cache.h), on the CPU only; empty: none.
   std::string weights_cache;
   int max_context_tokens = 0;  // 0: the model's; more than the model's is an error

@@ -296,10 +296,12 @@ TEST(FoldersTest, WhatAFolderHasInPlaceOfSafetensorsIsNamed) {
 TEST(FoldersTest, WhatIsNoModelsFolderIsToldApart) {
   EXPECT_THAT(Error("/no/such/folder"), HasSubstr("/no/such/folder: there is no such folder"));
   const TinyModel tiny;
-  EXPECT_THAT(Error(tiny.dir() + "/model.safetensors"),
-              HasSubstr("model.safetensors: is a file, not a model's Hugging Face folder"));
+  EXPECT_THAT(
+      Error(tiny.dir() + "/model.safetensors"),
+      HasSubstr("model.safetensors: is a file, neither GGUF nor a model's Hugging Face folder"));
   tiny.Write("model.gguf", "GGUF\x03");
-  EXPECT_THAT(Error(tiny.dir() + "/model.gguf"), HasSubstr("it is a GGUF file"));
+  EXPECT_THAT(Error(tiny.dir() + "/model.gguf"),
+              HasSubstr("model.gguf: ends at byte 5 within its header; is it truncated?"));
   fs::remove(tiny.dir() + "/config.json");
   EXPECT_THAT(Error(tiny.dir()), HasSubstr("has no config.json"));
   tiny.Write("adapter_config.json", "{}");

@@ -33,15 +33,17 @@ TEST(WeightSchemesTest, RoutersAreNeverQuantised) {
 }
 
 TEST(StoredTypesTest, ElementsAtAnyAddressAreConvertedAndOverflowIsReported) {
-  EXPECT_EQ(StoredTypeNames(), "F32, F16 and BF16");
+  EXPECT_EQ(StoredTypeNames(),
+            "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, "
+            "IQ4_XS and MXFP4");
   EXPECT_EQ(FindStoredType("I8"), nullptr);
-  // 65536 as BF16, behind one byte: the largest fp16 is 65504.
-  const uint8_t bytes[] = {0xff, 0x80, 0x47};
+  // 1 and 65536 as BF16, behind one byte: the largest fp16 is 65504.
+  const uint8_t bytes[] = {0xff, 0x80, 0x3f, 0x80, 0x47};
   float value = 0;
-  EXPECT_TRUE(FindStoredType("BF16")->convert(&value, DType::kF32, bytes + 1, 1));
+  EXPECT_TRUE(FindStoredType("BF16")->convert(&value, DType::kF32, bytes + 1, 1, 1));
   EXPECT_EQ(value, 65536.0f);
   uint16_t half = 0;
-  EXPECT_FALSE(FindStoredType("BF16")->convert(&half, DType::kF16, bytes + 1, 1));
+  EXPECT_FALSE(FindStoredType("BF16")->convert(&half, DType::kF16, bytes + 1, 1, 1));
 }
 
 }  // namespace

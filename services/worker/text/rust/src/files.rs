@@ -53,6 +53,17 @@ impl Files {
         })
     }
 
+    /// The texts of tokenizer.json and tokenizer_config.json, of a model that has no other files.
+    pub fn of_texts(tokenizer: &[u8], config: &[u8]) -> Files {
+        Files {
+            tokenizer: tokenizer.to_vec(),
+            config: config.to_vec(),
+            special_tokens_map: Vec::new(),
+            chat_template: Vec::new(),
+            tool_template: Vec::new(),
+        }
+    }
+
     /// Parses all but tokenizer.json.
     pub fn config(&self) -> Result<Config> {
         let config = parse_object(&self.config, "tokenizer_config.json")?;

@@ -184,6 +184,21 @@ pub unsafe extern "C" fn continuo_text_open(model_dir: Slice) -> *mut ContinuoTe
 /// # Safety
 /// See `continuo_text_open`.
 #[no_mangle]
+pub unsafe extern "C" fn continuo_text_open_texts(
+    name: Slice,
+    tokenizer: Slice,
+    config: Slice,
+) -> *mut ContinuoText {
+    handle_of(guard("tokenizer.json", || {
+        let name = name.utf8("the model's path")?;
+        let files = Files::of_texts(tokenizer.bytes(), config.bytes());
+        ContinuoText::new(&files).map_err(|e| e.in_file(name))
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
 pub unsafe extern "C" fn continuo_text_free(text: *mut ContinuoText) {
     if !text.is_null() {
         drop(Box::from_raw(text));

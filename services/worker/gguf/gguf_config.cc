@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/gguf/gguf_config.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "services/base/status_macros.h"
+#include "services/worker/gguf/absl_view.h"
+#include "services/worker/gguf/gguf_names.h"
+
+namespace continuo::gguf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Keys below the architecture's name and the fields of config.json that have their values.
+constexpr std::pair<std::string_view, const char*> kFields[] = {
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"rope.freq_base", "rope_theta"},
+    {"expert_count", nullptr},  // its field depends on the family
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"attention.sliding_window", "sliding_window"},
+};
+
+// Keys that are read otherwise, or say nothing that the other ones do not.
+constexpr std::string_view kOtherKeys[] = {
+    "vocab_size",
+    "attention.value_length",
+    "attention.causal",
+    "rope.dimension_count",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+    "rope.scale_linear",
+};
+
+// Keys of general.sampling and the fields of generation_config.json that have their values.
+constexpr std::pair<const char*, const char*> kSampling[] = {
+    {"general.sampling.temp", "temperature"},
+    {"general.sampling.top_k", "top_k"},
+    {"general.sampling.top_p", "top_p"},
+    {"general.sampling.min_p", "min_p"},
+    {"general.sampling.penalty_repeat", "repetition_penalty"},
+};
+
+Json JsonOf(const Value& value) {
+  return std::visit(
+      [](const auto& v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::vector<std::string_view>>) {
+          return Json(v.size());
+        } else if constexpr (std::is_same_v<T, std::string_view>) {
+          return Json(std::string(v));
+        } else {
+          return Json(v);
+        }
+      },
+      value);
+}
+
+class ConfigConverter {
+ public:
+  ConfigConverter(const GgufFile& file, const Architecture& architecture)
+      : file_(file), architecture_(architecture), prefix_(Key("")) {}
+
+  absl::StatusOr<ConfigTexts> Convert() {
+    RETURN_IF_ERROR(CheckKeys());
+    json_["architectures"] = Json::array({std::string(architecture_.hugging_face)});
+    for (const auto& [key, field] : kFields) {
+      const Value* const value = file_.Find(Key(key));
+      if (value == nullptr || field == nullptr) continue;
+      ASSIGN_OR_RETURN(json_[field], Scalar(key, *value));
+    }
+    RETURN_IF_ERROR(AddVocabulary());
+    RETURN_IF_ERROR(AddFamily());
+    RETURN_IF_ERROR(AddRope());
+    ConfigTexts texts;
+    // Names of tensors and keys of hostile files may be no UTF-8.
+    constexpr auto kReplace = Json::error_handler_t::replace;
+    texts.config = json_.dump(-1, ' ', false, kReplace);
+    texts.generation_config = GenerationConfig().dump(-1, ' ', false, kReplace);
+    return texts;
+  }
+
+ private:
+  std::string Key(std::string_view key) const {
+    return absl::StrCat(Absl(architecture_.name), ".", Absl(key));
+  }
+  template <typename... Parts>
+  absl::Status Error(const Parts&... parts) const {
+    return absl::UnimplementedError(absl::StrCat(file_.name(), ": ", parts...));
+  }
+
+  absl::Status CheckKeys() const {
+    for (const auto& [key, value] : file_.metadata()) {
+      if (!key.starts_with(prefix_)) continue;
+      const std::string_view name = key.substr(prefix_.size());
+      const bool is_known =
+          std::ranges::any_of(kFields, [&](const auto& field) { return field.first == name; }) ||
+          std::ranges::find(kOtherKeys, name) != std::end(kOtherKeys);
+      if (!is_known) {
+        return Error("the key ", Absl(key.substr(0, 200)),
+                     " is not known, and it may change the answer");
+      }
+    }
+    if (!file_.Flag(Key("attention.causal")).value_or(true)) {
+      return Error("attention is not causal (", Key("attention.causal"), ")");
+    }
+    const std::optional<int64_t> keys = file_.Whole(Key("attention.key_length"));
+    const std::optional<int64_t> values = file_.Whole(Key("attention.value_length"));
+    if (values.has_value() && keys.has_value() && values != keys) {
+      return Error("keys of ", *keys, " and values of ", *values, " elements are not taken");
+    }
+    return absl::OkStatus();
+  }
+
+  // One number, or a list with the same number for every layer.
+  absl::StatusOr<Json> Scalar(std::string_view key, const Value& value) const {
+    const auto* const list = std::get_if<std::vector<double>>(&value);
+    if (list == nullptr) return JsonOf(value);
+    if (list->empty() || std::ranges::any_of(*list, [&](double n) { return n != list->front(); })) {
+      return Error(Key(key), " differs between layers, which is not taken");
+    }
+    return Json(list->front());
+  }
+
+  absl::Status AddVocabulary() {
+    const Tensor* const embedding = file_.FindTensor("token_embd.weight");
+    if (embedding != nullptr) json_["vocab_size"] = embedding->shape.front();
+    json_["tie_word_embeddings"] = file_.FindTensor("output.weight") == nullptr;
+    return absl::OkStatus();
+  }
+
+  bool HasTensor(std::string_view end) const {
+    return std::ranges::any_of(file_.tensors(),
+                               [&](const Tensor& t) { return t.name.ends_with(end); });
+  }
+
+  absl::Status AddFamily() {
+    json_["attention_bias"] = HasTensor("attn_q.bias");
+    json_["mlp_bias"] = HasTensor("ffn_gate.bias");
+    const std::optional<int64_t> experts = file_.Whole(Key("expert_count"));
+    if (experts.has_value()) {
+      json_[architecture_.name == "llama" ? "num_local_experts" : "num_experts"] = *experts;
+    }
+    if (architecture_.name == "qwen3moe") {
+      // Files do not say it, and all models of the family have it.
+      json_["norm_topk_prob"] = true;
+      if (!json_.contains("intermediate_size")) {
+        json_["intermediate_size"] = json_.value("moe_intermediate_size", Json());
+      }
+    }
+    if (architecture_.name == "gemma2") {
+      json_["hidden_activation"] = "gelu_pytorch_tanh";
+      json_.erase("attention_bias");
+      // Files do not have query_pre_attn_scalar: it is head_dim, but of the model of 46 layers,
+      // which has hidden_size / num_attention_heads.
+      const int64_t heads = file_.Whole(Key("attention.head_count")).value_or(0);
+      const bool is_27b = file_.Whole(Key("block_count")) == 46 && heads > 0;
+      json_["query_pre_attn_scalar"] =
+          is_27b ? file_.Whole(Key("embedding_length")).value_or(0) / heads
+                 : file_.Whole(Key("attention.key_length")).value_or(256);
+    }
+    if (architecture_.name == "llama" || architecture_.name.starts_with("qwen")) {
+      json_["sliding_window"] = nullptr;
+      if (file_.Find(Key("attention.sliding_window")) != nullptr) {
+        return Error(Key("attention.sliding_window"), " is not taken with this architecture");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The f32 numbers of a tensor, divisors of RoPE's frequencies.
+  absl::StatusOr<Json> Factors(const Tensor& tensor) const {
+    if (tensor.type->name != "F32" || tensor.shape.size() != 1) {
+      return Error("tensor ", Absl(tensor.name), " must be a list of F32");
+    }
+    Json list = Json::array();
+    for (size_t at = 0; at < tensor.bytes.size(); at += sizeof(float)) {
+      float factor;
+      std::memcpy(&factor, tensor.bytes.data() + at, sizeof(factor));
+      list.push_back(factor);
+    }
+    return list;
+  }
+
+  absl::Status AddRope() {
+    const int64_t heads =
+        std::max<int64_t>(1, file_.Whole(Key("attention.head_count")).value_or(1));
+    const int64_t head_dim =
+        file_.Whole(Key("attention.key_length"))
+            .value_or(file_.Whole(Key("embedding_length")).value_or(0) / heads);
+    const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(head_dim);
+    if (head_dim > 0 && rotated != head_dim) {
+      json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
+    }
+    Json scaling;
+    const std::string type(file_.Text(Key("rope.scaling.type")).value_or("none"));
+    const Value* factor = file_.Find(Key("rope.scaling.factor"));
+    if (factor == nullptr) factor = file_.Find(Key("rope.scale_linear"));
+    if (type == "linear" || (type == "none" && file_.Find(Key("rope.scale_linear")) != nullptr)) {
+      if (factor == nullptr) return Error(Key("rope.scaling.factor"), " is missing");
+      scaling = {{"rope_type", "linear"}, {"factor", JsonOf(*factor)}};
+    } else if (type != "none" && type != "longrope") {
+      return Error(Key("rope.scaling.type"), " \"", type.substr(0, 60),
+                   "\" is not known; known are none, linear and longrope");
+    }
+    const Tensor* const frequencies = file_.FindTensor("rope_freqs.weight");
+    const Tensor* const long_factors = file_.FindTensor("rope_factors_long.weight");
+    const Tensor* const short_factors = file_.FindTensor("rope_factors_short.weight");
+    if (frequencies != nullptr) {
+      // One divisor a frequency, whatever the context: both lists of "longrope".
+      if (!scaling.is_null()) return Error("has rope_freqs.weight beside linear scaling");
+      ASSIGN_OR_RETURN(const Json factors, Factors(*frequencies));
+      scaling = {{"rope_type", "longrope"},
+                 {"short_factor", factors},
+                 {"long_factor", factors},
+                 {"attention_factor", 1.0}};
+    } else if (long_factors != nullptr && short_factors != nullptr) {
+      scaling["rope_type"] = "longrope";
+      ASSIGN_OR_RETURN(scaling["long_factor"], Factors(*long_factors));
+      ASSIGN_OR_RETURN(scaling["short_factor"], Factors(*short_factors));
+      if (const Value* original = file_.Find(Key("rope.scaling.original_context_length"))) {
+        json_["original_max_position_embeddings"] = JsonOf(*original);
+      }
+      if (const Value* attention = file_.Find(Key("rope.scaling.attn_factor"))) {
+        scaling["attention_factor"] = JsonOf(*attention);
+      }
+    } else if (type == "longrope") {
+      return Error("has longrope without rope_factors_long.weight and rope_factors_short.weight");
+    }
+    if (!scaling.is_null()) json_["rope_scaling"] = std::move(scaling);
+    return absl::OkStatus();
+  }
+
+  Json GenerationConfig() const {
+    Json json = Json::object();
+    Json ends = Json::array();
+    for (const char* name : {"eos", "eot", "eom"}) {
+      const auto id = file_.Whole(absl::StrCat("tokenizer.ggml.", name, "_token_id"));
+      if (id.has_value()) ends.push_back(*id);
+    }
+    if (!ends.empty()) json["eos_token_id"] = std::move(ends);
+    for (const auto& [key, field] : kSampling) {
+      if (const Value* value = file_.Find(key)) json[field] = JsonOf(*value);
+    }
+    return json;
+  }
+
+  const GgufFile& file_;
+  const Architecture& architecture_;
+  const std::string prefix_;
+  Json json_ = Json::object();
+};
+
+}  // namespace
+
+absl::StatusOr<ConfigTexts> ConfigOf(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(file));
+  return ConfigConverter(file, *architecture).Convert();
+}
+
+}  // namespace continuo::gguf

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/gguf/gguf_names.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "services/base/status_macros.h"
+#include "services/worker/gguf/absl_view.h"
+
+namespace continuo::gguf {
+namespace {
+
+constexpr Architecture kMixtral = {
+    .name = "llama", .hugging_face = "MixtralForCausalLM", .interleaved_heads = true};
+
+constexpr Architecture kArchitectures[] = {
+    {.name = "llama", .hugging_face = "LlamaForCausalLM", .interleaved_heads = true},
+    {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM"},
+    {.name = "qwen3moe", .hugging_face = "Qwen3MoeForCausalLM"},
+    {.name = "gemma2", .hugging_face = "Gemma2ForCausalLM", .gains_include_one = true},
+    {.name = "phi3", .hugging_face = "Phi3ForCausalLM"},
+};
+
+// Names outside of layers, and those of the parts of a layer (llama.cpp's gguf-py, constants.py and
+// tensor_mapping.py).
+constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+};
+constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+    {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
+    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGemmaParts[] = {
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kMixtralParts[] = {
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+};
+constexpr std::pair<std::string_view, std::string_view> kPhiParts[] = {
+    {"ffn_up", "mlp.gate_up_proj"},
+};
+// The matrices of experts: GGUF's name, without the ending of a joined tensor, Hugging Face's, and
+// Mixtral's.
+struct ExpertPart {
+  std::string_view name, usual, mixtral;
+};
+constexpr ExpertPart kExpertParts[] = {
+    {"ffn_gate", "gate_proj", "w1"}, {"ffn_up", "up_proj", "w3"}, {"ffn_down", "down_proj", "w2"}};
+
+using Pairs = std::span<const std::pair<std::string_view, std::string_view>>;
+
+std::string_view Lookup(Pairs pairs, std::string_view name) {
+  for (const auto& [from, to] : pairs) {
+    if (from == name) return to;
+  }
+  return {};
+}
+
+Pairs PartsOf(const Architecture& architecture) {
+  if (architecture.name == "gemma2") return kGemmaParts;
+  if (architecture.name == "phi3") return kPhiParts;
+  if (&architecture == &kMixtral) return kMixtralParts;
+  return {};
+}
+
+// Names the tensors of one file.
+class Namer {
+ public:
+  Namer(const Architecture& architecture, int64_t head_dim)
+      : architecture_(architecture), head_dim_(head_dim) {}
+
+  void Add(const Tensor& tensor, std::vector<NamedTensor>& out) const {
+    if (const std::string_view name = Lookup(kOutside, tensor.name); !name.empty()) {
+      out.push_back(Whole(tensor, std::string(name)));
+      return;
+    }
+    const std::vector<std::string> words = absl::StrSplit(Absl(tensor.name), '.');
+    int layer = 0;
+    const bool in_layer =
+        words.size() >= 4 && words[0] == "blk" && absl::SimpleAtoi(words[1], &layer) && layer >= 0;
+    if (in_layer && AddExperts(tensor, words, layer, out)) return;
+    if (in_layer && words.size() == 4) {
+      std::string_view part = Lookup(PartsOf(architecture_), words[2]);
+      if (part.empty()) part = Lookup(kParts, words[2]);
+      if (!part.empty()) {
+        NamedTensor named =
+            Whole(tensor, absl::StrCat("model.layers.", layer, ".", Absl(part), ".", words[3]));
+        const bool is_head = words[2] == "attn_q" || words[2] == "attn_k";
+        if (is_head && architecture_.interleaved_heads) named.interleaved_head = head_dim_;
+        out.push_back(std::move(named));
+        return;
+      }
+    }
+    out.push_back(Whole(tensor, std::string(tensor.name)));
+  }
+
+ private:
+  static NamedTensor Whole(const Tensor& tensor, std::string name) {
+    return {
+        .name = std::move(name), .type = tensor.type, .shape = tensor.shape, .bytes = tensor.bytes};
+  }
+
+  // Adds the experts of blk.0.ffn_gate_exps.weight, all in one, or the one of the older
+  // blk.0.ffn_gate.3.weight. Returns false for other names.
+  bool AddExperts(const Tensor& tensor, const std::vector<std::string>& words, int layer,
+                  std::vector<NamedTensor>& out) const {
+    const bool is_mixtral = &architecture_ == &kMixtral;
+    for (const ExpertPart& part : kExpertParts) {
+      const auto name_of = [&](int64_t expert) {
+        return absl::StrCat("model.layers.", layer,
+                            is_mixtral ? ".block_sparse_moe.experts." : ".mlp.experts.", expert,
+                            ".", Absl(is_mixtral ? part.mixtral : part.usual), ".weight");
+      };
+      int expert = 0;
+      if (words.size() == 5 && words[2] == part.name && words[4] == "weight" &&
+          absl::SimpleAtoi(words[3], &expert) && expert >= 0) {
+        out.push_back(Whole(tensor, name_of(expert)));
+        return true;
+      }
+      const bool is_joined =
+          words.size() == 4 && words[2] == absl::StrCat(Absl(part.name), "_exps");
+      if (!is_joined || words[3] != "weight" || tensor.shape.size() != 3) continue;
+      const size_t count = static_cast<size_t>(tensor.shape[0]);
+      const size_t size = tensor.bytes.size() / count;
+      for (size_t e = 0; e < count; ++e) {
+        out.push_back({.name = name_of(static_cast<int64_t>(e)),
+                       .type = tensor.type,
+                       .shape = {tensor.shape[1], tensor.shape[2]},
+                       .bytes = tensor.bytes.subspan(e * size, size)});
+      }
+      return true;
+    }
+    return false;
+  }
+
+  const Architecture& architecture_;
+  const int64_t head_dim_;
+};
+
+bool IsConfiguration(std::string_view name) {
+  return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
+         name == "rope_factors_short.weight";
+}
+
+}  // namespace
+
+absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
+  const std::optional<std::string_view> name = file.Text("general.architecture");
+  if (!name.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.name(), ": has no general.architecture; is it a model?"));
+  }
+  if (name == kMixtral.name && file.Whole("llama.expert_count").value_or(0) > 0) return &kMixtral;
+  std::string known;
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == *name) return &architecture;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", Absl(architecture.name));
+  }
+  return absl::UnimplementedError(absl::StrCat(file.name(), ": general.architecture \"",
+                                               Absl(name->substr(0, 60)),
+                                               "\" is not known; known are ", known));
+}
+
+absl::StatusOr<std::vector<NamedTensor>> NamedTensors(const GgufFile& file) {
+  ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(file));
+  const std::string prefix = absl::StrCat(Absl(architecture->name), ".");
+  const int64_t heads =
+      std::max<int64_t>(1, file.Whole(prefix + "attention.head_count").value_or(1));
+  const int64_t head_dim =
+      file.Whole(prefix + "attention.key_length")
+          .value_or(file.Whole(prefix + "embedding_length").value_or(0) / heads);
+  if (architecture->interleaved_heads && (head_dim < 2 || head_dim % 2 != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(file.name(), ": has heads of ", head_dim,
+                                                   " elements; they must be even in number"));
+  }
+  const Namer namer(*architecture, head_dim);
+  std::vector<NamedTensor> named;
+  for (const Tensor& tensor : file.tensors()) {
+    if (!IsConfiguration(tensor.name)) namer.Add(tensor, named);
+  }
+  return named;
+}
+
+}  // namespace continuo::gguf

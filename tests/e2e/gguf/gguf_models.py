@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny random models as Hugging Face folders and as GGUF files with the same weights. The files are written
+with llama.cpp's own package `gguf`: its names of tensors and keys, its quantisation, its dequantised values.
+"""
+import json
+import pathlib
+import struct
+import subprocess
+
+import gguf
+import numpy as np
+
+import fleet
+
+T = gguf.GGMLQuantizationType
+# Types of matrices whose rows are multiples of 256 elements. The package quantises to the first; of the
+# others it knows what blocks mean, and the blocks here are random.
+QUANTISED = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0]
+RANDOM = {  # where in a block its f16 scales are
+    T.Q2_K: (80, 82), T.Q3_K: (108,), T.Q4_K: (0, 2), T.Q5_K: (0, 2), T.Q6_K: (208,), T.IQ4_NL: (0,),
+    T.IQ4_XS: (0,), T.MXFP4: ()}
+# The size of their scales, for weights of about 0.05.
+SCALES = {T.Q2_K: 3e-3, T.Q3_K: 1e-3, T.Q4_K: 2e-4, T.Q5_K: 1e-4, T.Q6_K: 5e-5, T.IQ4_NL: 7e-4, T.IQ4_XS: 5e-5}
+TYPES = QUANTISED + list(RANDOM)
+
+SMALL = {"vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+         "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+         "eos_token_id": 1}
+FACTORS = [1.0 + i / 4 for i in range(16)]  # of RoPE's frequencies, exact in f32
+LONG = {"rope_type": "longrope", "short_factor": FACTORS, "long_factor": FACTORS, "attention_factor": 1.0}
+# Name of the case: architecture of GGUF, fields of config.json.
+FAMILIES = {
+    "llama": ("llama", {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}),
+    "llama_biases": ("llama", {"architectures": ["LlamaForCausalLM"], "attention_bias": True, "mlp_bias": True}),
+    "llama_rope": ("llama", {"architectures": ["LlamaForCausalLM"], "rope_scaling": LONG}),
+    "mixtral": ("llama", {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 2,
+                          "rope_theta": 1e6, "sliding_window": None}),
+    "qwen2": ("qwen2", {"architectures": ["Qwen2ForCausalLM"], "rope_theta": 1e6}),
+    "qwen3": ("qwen3", {"architectures": ["Qwen3ForCausalLM"], "head_dim": 32, "rope_theta": 1e6}),
+    "qwen3moe": ("qwen3moe", {"architectures": ["Qwen3MoeForCausalLM"], "head_dim": 32, "num_experts": 4,
+                              "num_experts_per_tok": 2, "moe_intermediate_size": 256, "norm_topk_prob": True}),
+    "gemma2": ("gemma2", {"architectures": ["Gemma2ForCausalLM"], "head_dim": 32, "query_pre_attn_scalar": 32,
+                          "sliding_window": 16, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}),
+    "phi3": ("phi3", {"architectures": ["Phi3ForCausalLM"], "sliding_window": 24,
+                      "rope_scaling": LONG | {"attention_factor": 1.25},
+                      "original_max_position_embeddings": 128}),
+}
+
+
+def read_safetensors(path):
+    raw = pathlib.Path(path).read_bytes()
+    size, = struct.unpack("<Q", raw[:8])
+    return {name: np.frombuffer(raw[8 + size + e["data_offsets"][0]:8 + size + e["data_offsets"][1]],
+                                "<f4").reshape(e["shape"])
+            for name, e in json.loads(raw[8:8 + size]).items() if name != "__metadata__"}
+
+
+def write_safetensors(path, tensors):
+    header, end = {}, 0
+    for name, values in tensors.items():
+        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [end, end + values.nbytes]}
+        end += values.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for values in tensors.values():
+            out.write(np.ascontiguousarray(values, "<f4").tobytes())
+
+
+def interleaved(rows, num_heads):
+    """Rows of queries or keys as GGUF's "llama" has them: the pairs that are rotated side by side."""
+    return rows.reshape(num_heads, 2, -1, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def halves(rows, num_heads):
+    """The opposite."""
+    return rows.reshape(num_heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def stored(values, kind, draw):
+    """A matrix in a type of GGUF: its bytes, and the values that they mean."""
+    if kind in QUANTISED:
+        data = gguf.quants.quantize(values, kind)
+    else:
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        data = draw.integers(0, 256, (*values.shape[:-1], values.shape[-1] // block, size), np.uint8)
+        for at in RANDOM[kind]:
+            scale = (SCALES[kind] * draw.uniform(0.5, 1.5, data.shape[:-1])).astype("<f2")
+            data[..., at:at + 2] = scale[..., None].view(np.uint8)
+        if kind == T.MXFP4:
+            data[..., 0] = draw.integers(120, 124, data.shape[:-1], np.uint8)
+        data = data.reshape(*values.shape[:-1], -1)
+    return data, gguf.quants.dequantize(data, kind).astype("<f4").reshape(values.shape)
+
+
+class Writer:
+    """Writes one model as `name`.gguf, and its folder with the values that the file's blocks mean."""
+
+    def __init__(self, folder, case, first_type):
+        self.arch, fields = FAMILIES[case]
+        self.config = SMALL | fields
+        self.model, self.path = folder / case, folder / f"{case}.gguf"
+        config = folder / f"{case}.json"
+        config.write_text(json.dumps(self.config))
+        subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={self.model}", "--dtype=fp32",
+                        f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
+        self.draw = np.random.default_rng(first_type)
+        self.next_type = first_type
+        self.out = gguf.GGUFWriter(self.path, self.arch)
+
+    def write(self):
+        self.add_metadata()
+        self.add_tokenizer()
+        self.add_weights()
+        self.out.write_header_to_file()
+        self.out.write_kv_data_to_file()
+        self.out.write_tensors_to_file()
+        self.out.close()
+        return self.model, self.path
+
+    def add_metadata(self):
+        out, config = self.out, self.config
+        out.add_context_length(config["max_position_embeddings"])
+        out.add_embedding_length(config["hidden_size"])
+        out.add_block_count(config["num_hidden_layers"])
+        out.add_feed_forward_length(config["intermediate_size"])
+        out.add_head_count(config["num_attention_heads"])
+        out.add_head_count_kv(config["num_key_value_heads"])
+        out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        out.add_rope_freq_base(config.get("rope_theta", 10000.0))
+        head_dim = config["hidden_size"] // config["num_attention_heads"]
+        out.add_rope_dimension_count(head_dim)
+        if "head_dim" in config:
+            out.add_key_length(head_dim)
+            out.add_value_length(head_dim)
+        experts = config.get("num_local_experts", config.get("num_experts"))
+        if experts:
+            out.add_expert_count(experts)
+            out.add_expert_used_count(config["num_experts_per_tok"])
+        if "moe_intermediate_size" in config:
+            out.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        if config.get("sliding_window"):
+            out.add_sliding_window(config["sliding_window"])
+        if "attn_logit_softcapping" in config:
+            out.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+            out.add_final_logit_softcapping(config["final_logit_softcapping"])
+        if self.arch == "phi3":
+            out.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
+            out.add_rope_scaling_attn_factors(config["rope_scaling"]["attention_factor"])
+        factors = np.array(FACTORS, "<f4")
+        if "rope_scaling" in config:
+            for name in (("rope_factors_long", "rope_factors_short") if self.arch == "phi3" else ("rope_freqs",)):
+                out.add_tensor(f"{name}.weight", factors)
+
+    def add_tokenizer(self):
+        tokenizer = json.loads((self.model / "tokenizer.json").read_text())
+        config = json.loads((self.model / "tokenizer_config.json").read_text())
+        ids = tokenizer["model"]["vocab"] | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
+        tokens = sorted(ids, key=ids.get)
+        special = {t["content"] for t in tokenizer["added_tokens"]}
+        out = self.out
+        out.add_tokenizer_model("gpt2")
+        out.add_tokenizer_pre("gpt-2")
+        out.add_token_list(tokens)
+        out.add_token_types([gguf.TokenType.CONTROL if t in special else gguf.TokenType.NORMAL for t in tokens])
+        out.add_token_merges([" ".join(merge) for merge in tokenizer["model"]["merges"]])
+        out.add_bos_token_id(ids[config["bos_token"]])
+        out.add_eos_token_id(ids[config["eos_token"]])
+        out.add_pad_token_id(ids[config["pad_token"]])
+        out.add_add_bos_token(True)
+        defaults = json.loads((self.model / "generation_config.json").read_text())
+        out.add_sampling_temp(defaults["temperature"])
+        out.add_sampling_top_p(defaults["top_p"])
+        out.add_chat_template(config["chat_template"])
+
+    def add_weights(self):
+        layers = self.config["num_hidden_layers"]
+        arch = next(a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == self.arch)
+        names = gguf.get_tensor_name_map(arch, layers)
+        heads = {"attn_q": self.config["num_attention_heads"], "attn_k": self.config["num_key_value_heads"]}
+        meant, experts = {}, {}
+        for name, values in read_safetensors(self.model / "model.safetensors").items():
+            if ".experts." in name:
+                experts[name] = values
+                continue
+            new = names.get_name(name.replace("block_sparse_moe.gate", "mlp.gate"), try_suffixes=(".weight", ".bias"))
+            part = new.split(".")[-2]
+            permuted = heads.get(part) if self.arch == "llama" else None
+            if permuted:
+                values = interleaved(values, permuted)
+            if values.ndim == 1:
+                one = np.float32(self.arch == "gemma2" and name.endswith("norm.weight"))
+                self.out.add_tensor(new, values + one)
+            else:
+                values = self.add_matrix(new, values, names)
+            meant[name] = halves(values, permuted) if permuted else values
+        self.add_experts(experts, meant)
+        write_safetensors(self.model / "model.safetensors", meant)
+
+    def add_matrix(self, name, values, names):
+        # Routers are never quantised.
+        kind = T.F32 if "ffn_gate_inp" in name else TYPES[self.next_type % len(TYPES)]
+        self.next_type += kind != T.F32 or "ffn_gate_inp" not in name
+        data, values = stored(values, kind, self.draw)
+        self.out.add_tensor(name, data, raw_dtype=kind)
+        return values
+
+    def add_experts(self, experts, meant):
+        """All experts' matrices of a kind are one tensor."""
+        joined = {}
+        for name in experts:
+            layer, expert, matrix = (name.split(".")[i] for i in (2, 5, 6))
+            part = {"w1": "gate", "w3": "up", "w2": "down"}.get(matrix, matrix.removesuffix("_proj"))
+            joined.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", {})[int(expert)] = name
+        for new, members in joined.items():
+            values = self.add_matrix(new, np.stack([experts[members[i]] for i in range(len(members))]), None)
+            for i, name in members.items():
+                meant[name] = values[i]
+
+
+def write_model(folder, case, first_type=0):
+    """Returns the folder and the GGUF file; matrices take the types of TYPES in turn, from first_type on."""
+    return Writer(pathlib.Path(folder), case, first_type).write()

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A GGUF file gives the same bits as the Hugging Face folder with the values that its blocks mean: every family,
+every type, also on several ranks, whose columns begin within blocks. Files that were cut are refused."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import fleet  # noqa: E402
+from fleet import pb  # noqa: E402
+
+import gguf_models  # noqa: E402
+
+TEXT = "Mira lives in Oslo, and Tom's 12 cats  play\tthe drums: where?"
+
+
+def requests():
+    for temperature in (0, 1):
+        for chat in (False, True):
+            request = pb.GenerateRequest()
+            if chat:
+                request.conversation.messages.add(role="user", content=TEXT)
+            else:
+                request.text = TEXT
+            request.sampling.temperature = temperature
+            request.sampling.seed = 7
+            request.stopping.max_tokens = 24
+            request.stopping.ignore_eos = True
+            request.output.logprobs = 3
+            request.output.prompt_logprobs = 3
+            yield request
+
+
+class GgufTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def answers(self, model, *flags):
+        worker = fleet.start_worker(model, "--threads=2", "--kv_cache_memory=16MiB", "--model_name=m", *flags)
+        client = fleet.Client(worker.address)
+        found = [client.generate(request).comparable() for request in requests()]
+        self.assertEqual(worker.terminate(), 0)
+        return found
+
+    def check(self, case, first_type, *flags):
+        model, file = gguf_models.write_model(self.folder, case, first_type)
+        expected = self.answers(model, "--weights=fp32")
+        got = self.answers(file, "--weights=fp32", *flags)
+        for one, other in zip(expected, got):
+            self.assertEqual(one, other)
+        ids = [answer["ids"] for answer in expected]
+        self.assertGreater(len({tuple(i[0]) for i in ids}), 1, "all answers are alike")
+
+    def test_every_family(self):
+        for i, case in enumerate(gguf_models.FAMILIES):
+            with self.subTest(case):
+                self.check(case, 2 * i, "--tensor_parallel=2")
+
+    def test_every_type(self):
+        # Two layers and the embedding have 15 matrices; there are 16 types.
+        for first in (0, 8):
+            with self.subTest(first):
+                self.check("llama", first)
+
+    def test_names_and_refusals(self):
+        _, file = gguf_models.write_model(self.folder, "llama", 7)
+        whole = file.read_bytes()
+        for size, cause in ((1000, "is it truncated?"), (len(whole) - 1, "is it truncated?")):
+            cut = self.folder / "cut.gguf"
+            cut.write_bytes(whole[:size])
+            worker = fleet.start_worker(cut, wait=False)
+            self.assertNotEqual(worker.process.wait(60), 0)
+            self.assertTrue(any(cause in line for line in worker.lines), worker.lines)
+        # A folder with GGUF files and no config.json names them.
+        alone = self.folder / "alone"
+        alone.mkdir()
+        (alone / "some.gguf").write_bytes(whole)
+        worker = fleet.start_worker(alone, wait=False)
+        self.assertNotEqual(worker.process.wait(60), 0)
+        self.assertTrue(any("it has GGUF files, give one of them: some.gguf" in line for line in worker.lines),
+                        worker.lines)
+        # A file's model has the file's name.
+        worker = fleet.start_worker(alone / "some.gguf")
+        gateway = fleet.start_gateway([worker])
+        self.assertEqual(fleet.Client(gateway.address).wait_for_model().name, "some")
+        self.assertEqual((gateway.terminate(), worker.terminate()), (0, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()

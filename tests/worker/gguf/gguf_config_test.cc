@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/gguf/gguf_config.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "tests/testing/gguf_writer.h"
+
+namespace continuo::gguf {
+namespace {
+
+using nlohmann::json;
+using testing::GgufWriter;
+using ::testing::HasSubstr;
+
+absl::StatusOr<ConfigTexts> ConfigOfBytes(const std::string& bytes) {
+  const auto file =
+      GgufFile::Parse("x.gguf", {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  if (!file.ok()) return file.status();
+  return ConfigOf(*file);
+}
+
+GgufWriter Llama() {
+  GgufWriter writer;
+  writer.Key("general.architecture", std::string("llama"))
+      .Key("llama.context_length", uint32_t{512})
+      .Key("llama.embedding_length", uint32_t{64})
+      .Key("llama.block_count", uint32_t{2})
+      .Key("llama.feed_forward_length", uint32_t{172})
+      .Key("llama.attention.head_count", uint32_t{8})
+      .Key("llama.attention.head_count_kv", uint32_t{4})
+      .Key("llama.attention.layer_norm_rms_epsilon", 1e-5f)
+      .Key("llama.rope.freq_base", 10000.0f);
+  return writer;
+}
+
+TEST(GgufConfigTest, FieldsAreThoseOfHuggingFace) {
+  const auto texts =
+      ConfigOfBytes(Llama()
+                        .Key("tokenizer.ggml.eos_token_id", uint32_t{2})
+                        .Key("tokenizer.ggml.eot_token_id", uint32_t{5})
+                        .Key("general.sampling.temp", 0.6f)
+                        .Tensor("token_embd.weight", {64, 2}, 0, std::string(512, 'e'))
+                        .Bytes());
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  const json expected = {{"architectures", {"LlamaForCausalLM"}},
+                         {"max_position_embeddings", 512},
+                         {"hidden_size", 64},
+                         {"num_hidden_layers", 2},
+                         {"intermediate_size", 172},
+                         {"num_attention_heads", 8},
+                         {"num_key_value_heads", 4},
+                         {"rms_norm_eps", 1e-5},
+                         {"rope_theta", 10000.0},
+                         {"vocab_size", 2},
+                         {"tie_word_embeddings", true},
+                         {"attention_bias", false},
+                         {"mlp_bias", false},
+                         {"sliding_window", nullptr}};
+  EXPECT_EQ(json::parse(texts->config), expected);
+  EXPECT_EQ(json::parse(texts->generation_config),
+            json({{"eos_token_id", {2, 5}}, {"temperature", 0.6}}));
+}
+
+TEST(GgufConfigTest, WhatWouldChangeTheAnswerIsRefusedByName) {
+  struct Case {
+    GgufWriter writer;
+    const char* error;
+  };
+  const std::vector<float> layers = {4, 8};
+  const Case cases[] = {
+      {GgufWriter(), "has no general.architecture"},
+      {GgufWriter().Key("general.architecture", std::string("mamba")),
+       "\"mamba\" is not known; known are llama"},
+      {Llama().Key("llama.logit_scale", 2.0f), "the key llama.logit_scale is not known"},
+      {Llama().Key("llama.attention.causal", false), "attention is not causal"},
+      {Llama().Key("llama.rope.scaling.type", std::string("yarn")), "\"yarn\" is not known"},
+      {Llama().Key("llama.rope.scaling.type", std::string("linear")), "factor is missing"},
+      {Llama().Key("llama.attention.sliding_window", uint32_t{8}), "sliding_window is not taken"},
+      {GgufWriter()
+           .Key("general.architecture", std::string("qwen3"))
+           .Key("qwen3.attention.head_count_kv", layers),
+       "differs between layers"},
+      {Llama()
+           .Key("llama.attention.key_length", uint32_t{8})
+           .Key("llama.attention.value_length", uint32_t{16}),
+       "keys of 8 and values of 16 elements"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(std::string(ConfigOfBytes(c.writer.Bytes()).status().message()),
+                HasSubstr(c.error));
+  }
+}
+
+TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {
+  const std::string factors("\0\0\x80\x3f\0\0\0\x40", 8);  // 1 and 2
+  const auto rope = [](GgufWriter writer) {
+    const auto texts = ConfigOfBytes(writer.Bytes());
+    EXPECT_TRUE(texts.ok()) << texts.status();
+    return json::parse(texts->config)["rope_scaling"];
+  };
+  EXPECT_EQ(rope(Llama()), json());
+  EXPECT_EQ(rope(Llama()
+                     .Key("llama.rope.scaling.type", std::string("linear"))
+                     .Key("llama.rope.scaling.factor", 4.0f)),
+            json({{"rope_type", "linear"}, {"factor", 4.0}}));
+  EXPECT_EQ(rope(Llama().Tensor("rope_freqs.weight", {2}, 0, factors)),
+            json({{"rope_type", "longrope"},
+                  {"short_factor", {1.0, 2.0}},
+                  {"long_factor", {1.0, 2.0}},
+                  {"attention_factor", 1.0}}));
+}
+
+}  // namespace
+}  // namespace continuo::gguf
