@@ -10,8 +10,8 @@
 
 namespace continuo::testing {
 
-// Writes the bytes of a GGUF file of version 3 (ggml's docs/gguf.md), also of files that no program
-// should read.
+// Writes the bytes of a GGUF file of version 3 (ggml's specification of GGUF), also of files that
+// no program should read.
 class GgufWriter {
  public:
   template <typename T>

@@ -34,10 +34,10 @@ struct Contents {
   std::vector<Tensor> tensors;
 };
 
-// Parses a whole file of GGUF version 2 or 3, little-endian (ggml's docs/gguf.md). Any bytes may be
-// passed: InvalidArgument, beginning with `file_name`, where counts, lengths, types, dimensions or
-// offsets do not fit the file or each other, where a key or a tensor is there twice, or where
-// tensors overlap. The views point into `file`.
+// Parses a whole file of GGUF version 2 or 3, little-endian (ggml's specification of GGUF). Any
+// bytes may be passed: InvalidArgument, beginning with `file_name`, where counts, lengths, types,
+// dimensions or offsets do not fit the file or each other, where a key or a tensor is there twice,
+// or where tensors overlap. The views point into `file`.
 absl::StatusOr<Contents> ParseGguf(std::string_view file_name, std::span<const uint8_t> file);
 
 }  // namespace continuo::gguf
