@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of cluster_test.py: examples, security contexts, monitoring, TLS and keys."""
+import base64
 import contextlib
 import json
 import secrets
@@ -75,8 +76,9 @@ def tls_and_keys(test):
     def address(pod, port):
         return f"{pod['status']['podIP']}:{port}"
 
-    def code(client, tenant=None):
+    def code(client, tenant=None, token=None):
         metadata = [("authorization", f"Bearer {keys[tenant]}")] if tenant else []
+        metadata += [("x-continuo-token", token)] if token else []
         try:
             client.inference.ListModels(pb.ListModelsRequest(), timeout=10, metadata=metadata)
         except grpc.RpcError as error:
@@ -96,9 +98,12 @@ def tls_and_keys(test):
         assert cluster.https_code(address(pod, 8080), authority.ca) == 401
         assert cluster.https_code(address(pod, 8080), authority.ca, keys["carol"]) == 200
     shown = authority.files("gateways-tls")
-    for pod in ready("worker"):  # takes who shows a certificate
-        assert code(certificates.client(address(pod, 50051), authority)) == unavailable
-        assert code(certificates.client(address(pod, 50051), authority, shown)) == ok
+    secret = json.loads(kubectl("get", "secret", f"{cluster.RELEASE}-token", "-o", "json"))
+    token = base64.b64decode(secret["data"]["token"]).decode()
+    for pod in ready("worker"):  # takes who shows a certificate and the token
+        assert code(certificates.client(address(pod, 50051), authority), token=token) == unavailable
+        assert code(certificates.client(address(pod, 50051), authority, shown)) == unauthenticated
+        assert code(certificates.client(address(pod, 50051), authority, shown), token=token) == ok
 
     def renew():
         issue(20)

@@ -5,9 +5,12 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 namespace continuo::common {
 namespace {
@@ -22,6 +25,7 @@ struct Freer {
 using Bio = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using Names = std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>>;
 
 // Opens `text`, which outlives the result, for reading.
 Bio Open(std::string_view text) {
@@ -92,6 +96,26 @@ absl::Time CertificateEnd(std::string_view certificates) {
   const Certificate certificate = FirstCertificate(certificates);
   if (certificate == nullptr) return absl::InfinitePast();
   return ToTime(X509_get0_notAfter(certificate.get()));
+}
+
+CertificateNames NamesOf(std::string_view pem) {
+  CertificateNames result;
+  const Certificate certificate = FirstCertificate(pem);
+  if (certificate == nullptr) return result;
+  const Names names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  ERR_clear_error();
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_DNS && name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* text =
+        name->type == GEN_DNS ? name->d.dNSName : name->d.uniformResourceIdentifier;
+    std::string value(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                      static_cast<size_t>(ASN1_STRING_length(text)));
+    if (!std::ranges::all_of(value, [](char c) { return c > 0x20 && c <= 0x7e; })) continue;
+    (name->type == GEN_DNS ? result.dns : result.uris).push_back(std::move(value));
+  }
+  return result;
 }
 
 }  // namespace continuo::common

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -21,5 +22,13 @@ absl::Status CheckKeyPair(std::string_view certificates, std::string_view key, a
 
 // The end of the first certificate's validity; InfinitePast where there is no certificate.
 absl::Time CertificateEnd(std::string_view certificates);
+
+// The subject alternative names of a certificate: DNS names and URIs.
+struct CertificateNames {
+  std::vector<std::string> dns, uris;
+};
+// Those of the first certificate, as they are. Names with bytes that are not printable ASCII, which
+// could pass for others where they are cut or shown, are left out.
+CertificateNames NamesOf(std::string_view pem);
 
 }  // namespace continuo::common

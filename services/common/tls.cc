@@ -26,6 +26,7 @@ namespace continuo::common {
 namespace {
 
 using grpc::experimental::CertificateProviderInterface;
+using grpc::experimental::CertificateVerifier;
 using grpc::experimental::FileWatcherCertificateProvider;
 using grpc::experimental::StaticDataCertificateProvider;
 
@@ -59,8 +60,14 @@ absl::Status CheckFlags(const TlsFiles& files) {
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentials(
-    const TlsFiles& files, std::shared_ptr<CertificateProviderInterface> provider) {
+    const TlsFiles& files, std::shared_ptr<CertificateProviderInterface> provider,
+    std::shared_ptr<CertificateVerifier> verifier) {
   grpc::experimental::TlsChannelCredentialsOptions options;
+  if (verifier != nullptr) {
+    options.set_certificate_verifier(std::move(verifier));
+    // gRPC would look for the address among the names in each call.
+    options.set_check_call_host(false);
+  }
   options.set_certificate_provider(std::move(provider));
   if (!files.ca_file.empty()) options.watch_root_certs();
   if (!files.cert_file.empty()) options.watch_identity_key_cert_pairs();
@@ -200,9 +207,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ReloadedTls::ForServer(
   return grpc::experimental::TlsServerCredentials(options);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> ReloadedTls::ForChannel() const {
+std::shared_ptr<grpc::ChannelCredentials> ReloadedTls::ForChannel(
+    std::shared_ptr<CertificateVerifier> verifier) const {
   if (!files_.any()) return grpc::InsecureChannelCredentials();
-  return ChannelCredentials(files_, Watch());
+  return ChannelCredentials(files_, Watch(), std::move(verifier));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
@@ -212,7 +220,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
   std::vector<grpc::experimental::IdentityKeyCertPair> identity;
   if (!contents.key.empty()) identity.push_back({contents.key, contents.certificates});
   return ChannelCredentials(
-      files, std::make_shared<StaticDataCertificateProvider>(contents.roots, identity));
+      files, std::make_shared<StaticDataCertificateProvider>(contents.roots, identity),
+      /*verifier=*/nullptr);
 }
 
 }  // namespace continuo::common

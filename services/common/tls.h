@@ -6,6 +6,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
 
 #include <memory>
 #include <string>
@@ -58,8 +59,10 @@ class ReloadedTls {
   // clients have to present a certificate of it (mutual TLS). INVALID_ARGUMENT names the flag.
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ForServer() const;
   // Insecure credentials where no file is set. The CA verifies the server (the system's roots where
-  // it is unset); certificate and key, both or none, are presented to the server.
-  std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
+  // it is unset); certificate and key, both or none, are presented to the server. `verifier`
+  // decides on the server's names, instead of that one of them is the address.
+  std::shared_ptr<grpc::ChannelCredentials> ForChannel(
+      std::shared_ptr<grpc::experimental::CertificateVerifier> verifier = nullptr) const;
 
   // Reads the files now.
   void Reload();

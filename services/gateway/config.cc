@@ -125,6 +125,14 @@ void AddSecurityFlags(common::Flags& flags, GatewayConfig& c) {
              "PEM CA that has to have issued the workers' certificates, instead of --tls_ca_file.");
   flags.Text("worker_tls_server_name", &c.worker_tls_server_name,
              "Name in the workers' certificates. The default is the worker's address.");
+  flags.TextList("worker_tls_names", &c.worker_tls_names,
+                 "Names, separated by commas, of which a worker's certificate needs one, whatever "
+                 "its address: DNS names, with * for their first label, and URIs such as SPIFFE "
+                 "ids, with * for their last segment. Instead of --worker_tls_server_name.");
+  flags.Text("token_file", &c.token_file,
+             "File of the tokens of the fleet, one a line. The first is shown to workers and to "
+             "other gateways, and these need one of them to call --scaler_listen. It is read again "
+             "when it changes. Empty: none.");
   flags.Text("api_keys_file", &c.auth.keys_file,
              "File of the keys that clients need, one a line: TENANT KEY or TENANT sha256:HEX. It "
              "is read again when it changes.");

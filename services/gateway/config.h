@@ -33,6 +33,8 @@ struct GatewayConfig {
   common::TlsFiles tls;  // Towards clients, and towards workers where worker_tls is empty.
   common::TlsFiles worker_tls = {.flag_prefix = "worker_tls"};
   std::string worker_tls_server_name;
+  std::vector<std::string> worker_tls_names;
+  std::string token_file;
   common::SpanTarget spans;
   std::string log_level = "info";
   int max_tenant_series = 1000;  // Tenants with series of their own; the rest share one.

@@ -11,6 +11,8 @@
 #include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
+#include "services/common/trust/peer_names.h"
+#include "services/common/trust/peer_verifier.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
@@ -34,6 +36,25 @@ absl::StatusOr<common::TlsFiles> WorkerTls(const GatewayConfig& config) {
         "is needed");
   }
   return files;
+}
+
+// What decides on the names in workers' certificates; null where the address, or
+// --worker_tls_server_name, does.
+absl::StatusOr<std::shared_ptr<grpc::experimental::CertificateVerifier>> WorkerVerifier(
+    const GatewayConfig& config, const common::TlsFiles& files) {
+  ASSIGN_OR_RETURN(common::PeerNames names,
+                   common::PeerNames::Parse("worker_tls_names", config.worker_tls_names));
+  if (names.empty()) return nullptr;
+  if (files.ca_file.empty()) {
+    return absl::InvalidArgumentError(
+        "--worker_tls_names is of no use without --worker_tls_ca_file or --tls_ca_file");
+  }
+  if (!config.worker_tls_server_name.empty()) {
+    return absl::InvalidArgumentError(
+        "--worker_tls_names and --worker_tls_server_name exclude each other: both say what names "
+        "workers' certificates have");
+  }
+  return common::MakePeerVerifier(std::move(names));
 }
 
 void LogKeys(const absl::StatusOr<int>& num_keys) {
@@ -104,8 +125,14 @@ absl::Status Gateway::ConnectWorkers() {
   ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
   ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));
   WorkerPoolOptions options;
-  options.credentials = worker_tls_->ForChannel();
-  options.tls_server_name = config_.worker_tls_server_name;
+  ASSIGN_OR_RETURN(std::shared_ptr<grpc::experimental::CertificateVerifier> verifier,
+                   WorkerVerifier(config_, tls));
+  options.connect.credentials = worker_tls_->ForChannel(std::move(verifier));
+  options.connect.tls_server_name = config_.worker_tls_server_name;
+  if (!config_.token_file.empty()) {
+    ASSIGN_OR_RETURN(token_, common::TokenFile::Open(config_.token_file));
+  }
+  options.connect.token = token_.get();
   options.discovery_wait = config_.relay.retry.no_worker_wait;
   options.declared_models = config_.models;
   options.on_lost = [this] { discovery_->Refresh(); };
@@ -196,6 +223,7 @@ absl::Status Gateway::StartScaler() {
   return absl::OkStatus();
 }
 
+  options.token_file = config_.token_file;
 absl::Status Gateway::StartMetrics() {
   ASSIGN_OR_RETURN(metrics_server_,
                    common::MetricsServer::Start(config_.metrics_listen, metrics_.collectables(),

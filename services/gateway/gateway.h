@@ -11,6 +11,7 @@
 #include "services/base/clock.h"
 #include "services/common/grpc/grpc_server.h"
 #include "services/common/telemetry/metrics.h"
+#include "services/common/trust/token_file.h"
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/config.h"
 #include "services/gateway/discovery/discovery.h"
@@ -88,6 +89,7 @@ class Gateway {
   std::unique_ptr<common::ReloadedTls> worker_tls_;
   // The destructor ends these from the last to the first: servers, service, transport, pool,
   // discovery, timer.
+  std::unique_ptr<common::TokenFile> token_;  // Null: workers ask for none.
   std::unique_ptr<TimerThread> timer_;
   std::unique_ptr<Discovery> discovery_;
   std::unique_ptr<WorkerPool> pool_;

@@ -34,6 +34,13 @@ inline constexpr std::string_view kReasonAborted = "ABORTED";
 // a continuation.
 inline constexpr std::string_view kReasonSlowReader = "SLOW_READER";
 
+// From a server of the fleet, to a peer that it does not know: the token is missing or wrong, or
+// the certificate has another name.
+inline constexpr std::string_view kReasonPeerToken = "PEER_TOKEN";
+inline constexpr std::string_view kReasonPeerName = "PEER_NAME";
+// The client's key is not for this model.
+inline constexpr std::string_view kReasonModelNotAllowed = "MODEL_NOT_ALLOWED";
+
 // Returns `status` with its reason set. An OK status stays as it is.
 absl::Status WithReason(absl::Status status, std::string_view reason);
 

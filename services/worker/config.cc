@@ -55,6 +55,17 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate.");
   flags.Text("tls_ca_file", &c.tls.ca_file,
              "PEM CA that signs clients' certificates (mutual TLS).");
+  flags.TextList(
+      "tls_client_names", &c.tls_client_names,
+      "Names, separated by commas, of which a client's certificate needs one: DNS names, "
+      "with * for their first label, and URIs such as SPIFFE ids, with * for their last "
+      "segment. Empty: any certificate of the CA.");
+  flags.Text("token_file", &c.token_file,
+             "File of the tokens of the fleet, one a line, of which callers need one. It is read "
+             "again when it changes. Empty: none is needed.");
+  flags.Switch("open_inference", &c.open_inference,
+               "With --tls_client_names or --token_file, answer others, too, where they call "
+               "InferenceService, as one tenant. For endpoint pickers.");
   flags.Bytes("max_receive_bytes", &c.max_receive_bytes, 1 << 20, 1 << 30,
               "Largest message from a client, in bytes.");
   flags.Bytes("max_buffer_bytes", &c.max_buffer_bytes, 1 << 20, uint64_t{1} << 40,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "services/common/telemetry/span_exporter.h"
@@ -23,6 +24,9 @@ struct WorkerConfig {
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
   common::TlsFiles tls;
+  std::vector<std::string> tls_client_names;
+  std::string token_file;
+  bool open_inference = false;
   common::SpanTarget spans;
   std::string log_level = "info";
   uint64_t max_receive_bytes = 32 << 20;

@@ -69,6 +69,9 @@ void WorkerProcess::StartServer() {
   options.listen = config_.listen;
   options.metrics_listen = config_.metrics_listen;
   options.tls = config_.tls;
+  options.tls_client_names = config_.tls_client_names;
+  options.token_file = config_.token_file;
+  options.open_inference = config_.open_inference;
   options.worker_name = config_.worker_name;
   options.model_name = config_.model_name;
   options.drain_grace = config_.drain_grace;

@@ -4,69 +4,30 @@
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
 #include <openssl/pem.h>
-#include <openssl/x509v3.h>
+#include <openssl/x509.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/grpc/grpc_server.h"
 #include "tests/testing/temp_folder.h"
+#include "tests/testing/test_certificate.h"
 
 namespace continuo::common {
 namespace {
 
 using ::testing::HasSubstr;
 
-struct KeyAndCertificate {
-  EVP_PKEY* key = nullptr;
-  X509* certificate = nullptr;
-  ~KeyAndCertificate() {
-    EVP_PKEY_free(key);
-    X509_free(certificate);
-  }
-};
-
-void AddExtension(X509* certificate, int nid, const char* value) {
-  X509_EXTENSION* extension = X509V3_EXT_conf_nid(nullptr, nullptr, nid, value);
-  X509_add_ext(certificate, extension, -1);
-  X509_EXTENSION_free(extension);
-}
-
-// Makes a new key with a certificate for `name`, signed by `ca` or by itself.
-struct Validity {
-  long serial = 2;
-  long from = -3600, to = 3600;  // In seconds from now.
-};
-std::unique_ptr<KeyAndCertificate> Make(const char* name, const KeyAndCertificate* ca,
-                                        Validity validity = {}) {
-  auto made = std::make_unique<KeyAndCertificate>();
-  made->key = EVP_EC_gen("P-256");
-  made->certificate = X509_new();
-  X509* c = made->certificate;
-  X509_set_version(c, 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(c), ca == nullptr ? 1 : validity.serial);
-  X509_gmtime_adj(X509_getm_notBefore(c), validity.from);
-  X509_gmtime_adj(X509_getm_notAfter(c), validity.to);
-  X509_set_pubkey(c, made->key);
-  X509_NAME* subject = X509_get_subject_name(c);
-  X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>(name), -1, -1, 0);
-  X509_set_issuer_name(c, X509_get_subject_name(ca == nullptr ? c : ca->certificate));
-  if (ca == nullptr) {
-    AddExtension(c, NID_basic_constraints, "critical,CA:TRUE");
-  } else {
-    AddExtension(c, NID_subject_alt_name, "DNS:worker.test");
-  }
-  X509_sign(c, ca == nullptr ? made->key : ca->key, EVP_sha256());
-  return made;
+std::unique_ptr<testing::TestCertificate> Make(const char* name, const testing::TestCertificate* ca,
+                                               testing::TestCertificateOptions options = {}) {
+  return testing::MakeTestCertificate(name, ca, std::move(options));
 }
 
 class TlsTest : public ::testing::Test {
@@ -80,13 +41,8 @@ class TlsTest : public ::testing::Test {
   }
 
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  void Write(const std::string& name, const KeyAndCertificate& pair) {
-    FILE* file = std::fopen(Path(name + ".crt").c_str(), "w");
-    PEM_write_X509(file, pair.certificate);
-    std::fclose(file);
-    file = std::fopen(Path(name + ".key").c_str(), "w");
-    PEM_write_PrivateKey(file, pair.key, nullptr, nullptr, 0, nullptr, nullptr);
-    std::fclose(file);
+  void Write(const std::string& name, const testing::TestCertificate& pair) {
+    pair.Write(Path(name));
   }
   std::unique_ptr<GrpcServer> Start(const TlsFiles& tls) {
     auto server = GrpcServer::Start({.listen = "127.0.0.1:0", .tls = tls}, {});
@@ -137,7 +93,7 @@ class TlsTest : public ::testing::Test {
 
   const testing::TempFolder temp_;
   const std::string folder_ = temp_.path();
-  std::unique_ptr<KeyAndCertificate> ca_;
+  std::unique_ptr<testing::TestCertificate> ca_;
 };
 
 TEST_F(TlsTest, ClientsThatTrustTheCaConnect) {

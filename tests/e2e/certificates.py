@@ -13,7 +13,8 @@ import tempfile
 import fleet
 from fleet import grpc, pb_grpc, worker_grpc
 
-NAME = "continuo.test"  # in every certificate
+NAME = "continuo.test"  # in every certificate without names of its own
+NAMES = f"DNS:{NAME},DNS:localhost"
 SKEW = datetime.timedelta(minutes=1)
 
 
@@ -33,6 +34,9 @@ class Authority:
                  "-keyout", self._ca_key, "-out", self.ca, "-subj", "/CN=test ca", "-days", 1,
                  "-addext", "keyUsage=critical,keyCertSign,cRLSign")
         self._config = self.folder / "ca.cnf"
+        self._configure(NAMES)
+
+    def _configure(self, names):
         self._config.write_text(f"""
 [ca]
 default_ca = authority
@@ -47,13 +51,14 @@ x509_extensions = extensions
 [any_name]
 commonName = supplied
 [extensions]
-subjectAltName = DNS:{NAME},DNS:localhost
+subjectAltName = {names}
 authorityKeyIdentifier = keyid
 """)
 
-    def issue(self, name, serial, days=1):
+    def issue(self, name, serial, days=1, names=NAMES):
         """A new key and certificate `name`.key and `name`.crt, in place of what is there; with
-        days=-1 it has expired."""
+        days=-1 it has expired. `names` are its subject alternative names, as openssl takes them."""
+        self._configure(names)
         new = self.folder / f"{name}.new"
         now = datetime.datetime.now(datetime.timezone.utc)
         begin, end = sorted((now, now + datetime.timedelta(days=days)))

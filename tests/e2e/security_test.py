@@ -3,6 +3,7 @@
 """Keys and tenants of a real fleet: who comes in, as whom, and what tenants see of each other."""
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import unittest
@@ -193,6 +194,103 @@ class WorkersTrust(unittest.TestCase):
         worker = self.worker(*certificates.flags(self.authority, "worker"))
         self.expect(certificates.client(worker.address, self.authority,
                                         self.authority.files("client")), believed=True)
+
+
+class Token(unittest.TestCase):
+    """A fleet whose programs know each other by a token."""
+    OLD, NEW = "token-of-the-fleet-old", "token-of-the-fleet-new"
+
+    def setUp(self):
+        self.folder = certificates.Authority().folder
+        self.write("worker", self.OLD)
+        self.write("gateway", self.OLD)
+        self.worker = fleet.start_worker(fleet.DEMO_MODEL, self.flag("worker"))
+        self.addCleanup(self.worker.kill)
+        self.gateway = fleet.start_gateway([self.worker], self.flag("gateway"), "--no_worker_wait=2s")
+        self.addCleanup(self.gateway.kill)
+        self.client = fleet.Client(self.gateway.address)
+        self.client.wait_for_model()
+
+    def flag(self, program):
+        return f"--token_file={self.folder}/{program}"
+
+    def write(self, program, *tokens):
+        path = self.folder / program
+        path.with_suffix(".new").write_text("".join(f"{t}\n" for t in tokens))
+        os.replace(path.with_suffix(".new"), path)
+
+    def test_strangers_reach_nothing_of_a_worker(self):
+        stranger = fleet.Client(self.worker.address)
+        refused = grpc.StatusCode.UNAUTHENTICATED
+        for metadata in ((), (("x-continuo-token", "token-of-the-fleet-bad"),),
+                         (("x-continuo-token", ""),), (("authorization", f"Bearer {self.OLD}"),)):
+            for method, message in (("Drain", worker_pb.DrainRequest()),
+                                    ("Abort", worker_pb.AbortRequest(request_id="one"))):
+                self.assertEqual(code_of(lambda: getattr(stranger.worker, method)(
+                    message, metadata=metadata, timeout=WAIT_S)), refused, method)
+            for method, message in (("WatchLoad", worker_pb.WatchLoadRequest()),
+                                    ("WatchSteps", worker_pb.WatchStepsRequest())):
+                self.assertEqual(code_of(lambda: next(getattr(stranger.worker, method)(
+                    message, metadata=metadata, timeout=WAIT_S))), refused, method)
+            self.assertEqual(code_of(lambda: stranger.generate(request("once"), metadata=metadata)),
+                             refused)
+        health = health_pb2_grpc.HealthStub(stranger.channel)
+        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+        self.assertEqual(answer.status, health_pb2.HealthCheckResponse.SERVING)
+        self.assertEqual([value for series, value in
+                          fleet.scrape(self.worker.metrics_address).items()
+                          if series.startswith("continuo_refused_peers_total")], [20])
+        # Through the gateway a client needs none.
+        self.assertEqual(len(self.client.generate(request("once")).ids[0]), 4)
+
+    def test_an_operator_with_the_token_is_let_in(self):
+        operator = fleet.Client(self.worker.address)
+        metadata = (("x-continuo-token", self.OLD),)
+        self.assertFalse(operator.worker.Abort(worker_pb.AbortRequest(request_id="none"),
+                                               metadata=metadata, timeout=WAIT_S).aborted)
+
+        def told(*flags):
+            done = subprocess.run([fleet.BIN / "continuo", "fleet", f"--workers={self.worker.address}",
+                                   *flags], capture_output=True, text=True, timeout=WAIT_S)
+            return (done.stdout + done.stderr).lower()
+        self.assertIn("peer_token", told())
+        self.assertNotIn("peer_token", told(self.flag("gateway")))
+        self.assertIn("serving", told(self.flag("gateway")))
+        self.assertIn("--token_file", told("--token_file=/nowhere"))
+
+    def test_the_token_changes_under_open_streams(self):
+        def begin():
+            long = request("Nora", max_tokens=900)
+            begun, answers = threading.Event(), []
+            thread = threading.Thread(target=lambda: answers.append(
+                self.client.generate(long, on_response=lambda _: begun.set())))
+            thread.start()
+            self.assertTrue(begun.wait(WAIT_S))
+            return thread, answers
+        thread, answers = begin()
+        # Both are taken, then the new one is sent, then the old one is none any more.
+        for program, tokens in (("worker", (self.OLD, self.NEW)), ("gateway", (self.NEW,)),
+                                ("worker", (self.NEW,))):
+            self.write(program, *tokens)
+            getattr(self, program).wait_for_log("new tokens", WAIT_S)
+            self.assertEqual(len(self.client.generate(request("once")).ids[0]), 4)
+        thread.join(WAIT_S)
+        self.assertEqual(answers[0].summary.migrations, 0)
+        stale = fleet.Client(self.worker.address)
+        self.assertEqual(code_of(lambda: stale.worker.Abort(
+            worker_pb.AbortRequest(request_id="one"), metadata=(("x-continuo-token", self.OLD),),
+            timeout=WAIT_S)), grpc.StatusCode.UNAUTHENTICATED)
+
+    def test_a_gateway_with_another_token_says_so(self):
+        self.write("other", "token-of-the-fleet-bad")
+        gateway = fleet.start_gateway([self.worker], self.flag("other"), "--no_worker_wait=1s")
+        self.addCleanup(gateway.kill)
+        record = gateway.wait_for_log("worker refuses this gateway", WAIT_S)
+        self.assertEqual((record["severity"], record["reason"]), ("ERROR", "PEER_TOKEN"))
+        self.assertNotIn("token-of-the-fleet", str(gateway.lines))
+        # The client hears nothing of a token.
+        code = code_of(lambda: fleet.Client(gateway.address).generate(request("once")))
+        self.assertIn(code, (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import certificates  # noqa: E402
 import fleet  # noqa: E402
-from fleet import grpc, pb  # noqa: E402
+from fleet import grpc, pb, worker_pb  # noqa: E402
 
 WAIT_S = 60
 
@@ -98,6 +98,55 @@ class MutualTls(unittest.TestCase):
         finally:
             gateway.kill()
             worker.kill()
+
+    def test_names_tell_who_of_the_ca_is_a_peer(self):
+        authority = certificates.Authority()
+        spiffe = "URI:spiffe://fleet.test/ns/llm/sa"
+        for serial, (name, names) in enumerate((
+                ("worker", f"{spiffe}/worker"), ("gateway", f"{spiffe}/gateway"),
+                ("ops", "DNS:ops.fleet.test"), ("client", "DNS:client.test"),
+                ("old", f"DNS:worker.old.test,DNS:{certificates.NAME}")), start=1):
+            authority.issue(name, serial, names=names)
+        names = f"{spiffe.removeprefix('URI:')}/gateway,*.fleet.test"
+
+        def start(name, *flags):
+            worker = fleet.start_worker(fleet.DEMO_MODEL, *certificates.flags(authority, name),
+                                        f"--tls_client_names={names}", *flags)
+            self.addCleanup(worker.kill)
+            return worker
+
+        def gateway(worker, *flags):
+            result = fleet.start_gateway([worker], *flags, "--no_worker_wait=1s", *(
+                f.replace("--tls", "--worker_tls") for f in certificates.flags(authority, "gateway")))
+            self.addCleanup(result.kill)
+            return fleet.Client(result.address)
+        worker = start("worker")
+        expected = "--worker_tls_names=spiffe://fleet.test/ns/llm/sa/*"
+        through = gateway(worker, expected)
+        through.wait_for_model()
+        self.assertEqual(len(through.generate(long_request(1, 5)).ids[0]), 5)
+
+        # The worker's certificate has no name that stock clients could look for, the old one has.
+        stock = start("old")
+        denied, ok = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.OK
+        for shown, expected_code in (("ops", ok), ("gateway", ok), ("client", denied)):
+            client = self.connect(authority.files(shown), stock.address, authority)
+            for call in (lambda: client.inference.ListModels(pb.ListModelsRequest(), timeout=WAIT_S),
+                         lambda: next(client.worker.WatchLoad(worker_pb.WatchLoadRequest(),
+                                                              timeout=WAIT_S)),
+                         lambda: client.worker.Abort(worker_pb.AbortRequest(request_id="none"),
+                                                     timeout=WAIT_S)):
+                self.assertEqual(code_of(call), expected_code, shown)
+        refused = self.connect(authority.files("client"), stock.address, authority)
+        self.assertEqual(code_of(lambda: refused.worker.Drain(worker_pb.DrainRequest(),
+                                                              timeout=WAIT_S)), denied)
+
+        # A gateway that expects other names does not speak to the worker of this one.
+        unavailable = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND)
+        for other in (stock, expected), (worker, "--worker_tls_names=spiffe://fleet.test/ns/other/sa/*"):
+            client = gateway(*other)
+            self.assertIn(code_of(lambda: client.generate(long_request(1, 5), timeout=WAIT_S)),
+                          unavailable)
 
     def test_certificates_are_renewed_under_open_streams(self):
         reference = {seed: self.client.generate(long_request(seed)).comparable()

@@ -40,6 +40,14 @@ TEST(ParseGatewayConfigTest, FlagsAreInTheConfiguration) {
   EXPECT_EQ(parsed.config.spans.endpoint, "collector:4317");
 }
 
+TEST(ParseGatewayConfigTest, PeersAreKnownByNamesAndTokens) {
+  const ParsedConfig parsed =
+      Parse({"--workers=w:1", "--worker_tls_names=a.test,spiffe://b/c", "--token_file=/t"});
+  ASSERT_FALSE(parsed.exit_code.has_value());
+  EXPECT_EQ(parsed.config.worker_tls_names, (std::vector<std::string>{"a.test", "spiffe://b/c"}));
+  EXPECT_EQ(parsed.config.token_file, "/t");
+}
+
 TEST(ParseGatewayConfigTest, WorkersAreNeeded) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(Parse({"--listen=127.0.0.1:0"}).exit_code, 2);

@@ -28,8 +28,10 @@ class ProgramsTest(unittest.TestCase):
         cls.addClassCleanup(cls.cache.cleanup)
         keys = pathlib.Path(cls.authority.folder) / "keys"
         keys.write_text("alice sk-0c1f6b0e8a5d4c7f\n")
+        token = pathlib.Path(cls.authority.folder) / "token"
+        token.write_text("token-of-the-fleet-01\n")
         cls.files = {"tls.crt": cls.certificate, "tls.key": cls.key, "ca.crt": cls.authority.ca,
-                     "keys": keys}
+                     "keys": keys, "token": token}
 
     def arguments(self, pod):
         """The arguments that Kubernetes would start, with files of this test in place of the
@@ -43,7 +45,8 @@ class ProgramsTest(unittest.TestCase):
             if value.startswith("/etc/continuo/"):
                 folder, name = value.rsplit("/", 1)
                 self.assertIn(folder, mounts, "the file of a flag is not mounted")
-                value = self.files["keys" if folder.endswith("/keys") else name]
+                known = pathlib.PurePath(folder).name
+                value = self.files[known if known in ("keys", "token") else name]
             elif flag == "--model":
                 self.assertTrue(value.startswith("/models"), value)
                 value = fleet.DEMO_MODEL

@@ -38,6 +38,7 @@ ALLOWED = {
     "services/common": "services/base",
     "services/common/grpc": "services/base services/common services/protocol proto",
     "services/common/telemetry": "services/base services/base/net services/common services/protocol proto",
+    "services/common/trust": "services/base services/common services/protocol",
     "services/worker/gguf": "services/base kernels",
     "services/worker/text": "services/base services/worker/gguf services/worker/text/response",
     "services/worker/text/calls": "services/base services/worker/text services/worker/text/grammar "
@@ -81,6 +82,7 @@ ALLOWED = {
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",
     "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
+                                   "services/common/trust "
                                    "services/protocol services/worker/server/runtime proto services/worker/engine "
                                    "services/worker/engine/types services/worker/server/session "
                                    "services/worker/server/lifetime",
@@ -95,12 +97,14 @@ ALLOWED = {
     "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
                               "services/gateway/routing",
     "services/gateway/discovery": "services/base services/common",
-    "services/gateway/workers": "services/base services/common services/common/grpc services/protocol proto "
+    "services/gateway/workers": "services/base services/common services/common/grpc services/common/trust "
+                                "services/protocol proto "
                                 "services/gateway/discovery services/gateway/relay services/gateway/routing",
     "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
                              "services/protocol proto services/gateway/admission services/gateway/relay "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
-    "services/gateway/scaler": "services/base services/common/grpc services/protocol proto "
+    "services/gateway/scaler": "services/base services/common/grpc services/common/trust "
+                               "services/protocol proto "
                                "services/gateway/admission services/gateway/discovery services/gateway/relay "
                                "services/gateway/routing",
     "services/gateway/openai/json": "services/base services/protocol proto",
@@ -109,6 +113,7 @@ ALLOWED = {
                                "services/gateway/openai/http services/gateway/relay services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
+                        "services/common/trust "
                         "services/protocol services/gateway/admission services/gateway/discovery "
                         "services/gateway/grpc services/gateway/openai services/gateway/openai/http "
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
@@ -123,7 +128,8 @@ ALLOWED = {
                          "services/gateway/discovery services/gateway/relay "
                          "services/gateway/requests services/gateway/routing services/gateway/workers "
                          "services/simulate/event services/simulate/worker",
-    "services/cli/client": "services/base services/common services/common/grpc services/protocol proto",
+    "services/cli/client": "services/base services/common services/common/grpc services/common/trust "
+                           "services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/chat": "services/base services/common proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client "

@@ -27,6 +27,18 @@ TEST(WorkerConfigTest, NamesTheModelAfterItsFolder) {
   }
 }
 
+TEST(WorkerConfigTest, PeersAreKnownByNamesAndTokens) {
+  const std::vector<const char*> arguments = {"continuo-worker", "--model=m",
+                                              "--tls_client_names=a.test,spiffe://b/*",
+                                              "--token_file=/t", "--open_inference"};
+  const WorkerConfig config =
+      ParseWorkerConfig(static_cast<int>(arguments.size()), arguments.data()).config;
+  EXPECT_EQ(config.tls_client_names, (std::vector<std::string>{"a.test", "spiffe://b/*"}));
+  EXPECT_EQ(config.token_file, "/t");
+  EXPECT_TRUE(config.open_inference);
+  EXPECT_EQ(ExitCode({"--model=m", "--tls_client_names=a,,b"}), 2);
+}
+
 TEST(WorkerConfigTest, ALinkToAFolderIsFollowedOnce) {
   const TinyModel model;
   const std::string link = model.dir() + ".link";

@@ -74,6 +74,9 @@
 {{- if gt (int .Values.gateway.autoscaling.minReplicas) (int .Values.gateway.autoscaling.maxReplicas) }}
 {{- fail (printf "gateway.autoscaling: minReplicas %v is above maxReplicas %v" .Values.gateway.autoscaling.minReplicas .Values.gateway.autoscaling.maxReplicas) }}
 {{- end }}
+{{- if and .Values.token.secretName (not .Values.token.enabled) }}
+{{- fail "token.secretName: needs token.enabled" }}
+{{- end }}
 {{- with .Values.tls }}
 {{- if .enabled }}
 {{- if and (not .issuer.name) (not .workers.secretName) }}
@@ -94,8 +97,14 @@
 {{- if and .workers.gatewaySecretName (not .workers.secretName) }}
 {{- fail "tls.workers.gatewaySecretName: needs tls.workers.secretName; without it cert-manager makes both" }}
 {{- end }}
-{{- if and .workers.secretName (not .workers.serverName) }}
-{{- fail "tls.workers.serverName: is needed with tls.workers.secretName: the name in that certificate" }}
+{{- if and .workers.secretName (not .workers.serverName) (not .workers.names) }}
+{{- fail "tls.workers.serverName: is needed with tls.workers.secretName: the name in that certificate; or tls.workers.names" }}
+{{- end }}
+{{- if and .workers.serverName .workers.names }}
+{{- fail "tls.workers: serverName and names exclude each other, both say what names workers' certificates have" }}
+{{- end }}
+{{- if and .workers.names (not .workers.secretName) }}
+{{- fail "tls.workers.names: needs tls.workers.secretName; cert-manager's certificate has the name that gateways expect" }}
 {{- end }}
 {{- end }}
 {{- end }}

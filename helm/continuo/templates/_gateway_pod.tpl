@@ -2,7 +2,7 @@
 {{- define "continuo.gatewayPod" -}}
 {{- $g := .Values.gateway }}
 {{- $otlpTls := include "continuo.otlpTls" . }}
-{{- $mounts := or .Values.tls.enabled .Values.apiKeys.secretName $otlpTls }}
+{{- $mounts := or .Values.tls.enabled .Values.token.enabled .Values.apiKeys.secretName $otlpTls }}
 {{- /* Connections end after up to a tenth more than their time. */ -}}
 {{- $connections := int (ceil (mulf $g.connectionSeconds 1.1)) }}
 {{- include "continuo.podSpec" (list . $g (include "continuo.gatewaySelector" .)) | trim }}
@@ -47,7 +47,14 @@ containers:
       - --worker_tls_cert_file=/etc/continuo/workers/tls.crt
       - --worker_tls_key_file=/etc/continuo/workers/tls.key
       - --worker_tls_ca_file=/etc/continuo/workers/ca.crt
+      {{- if .Values.tls.workers.names }}
+      - {{ printf "--worker_tls_names=%s" (join "," .Values.tls.workers.names) | quote }}
+      {{- else }}
       - {{ printf "--worker_tls_server_name=%s" (include "continuo.workerServerName" .) | quote }}
+      {{- end }}
+      {{- end }}
+      {{- if .Values.token.enabled }}
+      - {{ printf "--token_file=/etc/continuo/token/%s" .Values.token.key | quote }}
       {{- end }}
       {{- if .Values.apiKeys.secretName }}
       - {{ printf "--api_keys_file=/etc/continuo/keys/%s" .Values.apiKeys.key | quote }}
@@ -94,6 +101,9 @@ containers:
       - {name: clients-tls, mountPath: /etc/continuo/clients, readOnly: true}
       - {name: workers-tls, mountPath: /etc/continuo/workers, readOnly: true}
       {{- end }}
+      {{- if .Values.token.enabled }}
+      - {name: token, mountPath: /etc/continuo/token, readOnly: true}
+      {{- end }}
       {{- if .Values.apiKeys.secretName }}
       - {name: keys, mountPath: /etc/continuo/keys, readOnly: true}
       {{- end }}
@@ -114,6 +124,10 @@ volumes:
     secret: {secretName: {{ include "continuo.clientsSecret" . | quote }}, defaultMode: 0440}
   - name: workers-tls
     secret: {secretName: {{ include "continuo.gatewaySecret" . | quote }}, defaultMode: 0440}
+  {{- end }}
+  {{- if .Values.token.enabled }}
+  - name: token
+    secret: {secretName: {{ include "continuo.tokenSecret" . | quote }}, defaultMode: 0440}
   {{- end }}
   {{- if .Values.apiKeys.secretName }}
   - name: keys

@@ -301,6 +301,17 @@ maxUnavailable: {{ kindIs "invalid" .maxUnavailable | ternary (ternary 1 0 $onGp
 {{- printf "%s-gateway-tls" (include "continuo.fullname" .) }}
 {{- end }}
 {{- end }}
+{{- /* Names that workers take in certificates; empty: all of the CA. */ -}}
+{{- define "continuo.workerClientNames" -}}
+{{- $names := .Values.tls.workers.clientNames | default list }}
+{{- if not .Values.tls.workers.secretName }}
+{{- $names = prepend $names (printf "%s-gateway.%s.svc" (include "continuo.fullname" .) .Release.Namespace) }}
+{{- end }}
+{{- uniq $names | join "," }}
+{{- end }}
+{{- define "continuo.tokenSecret" -}}
+{{- .Values.token.secretName | default (printf "%s-token" (include "continuo.fullname" .)) }}
+{{- end }}
 {{- define "continuo.workerServerName" -}}
 {{- .Values.tls.workers.serverName | default (printf "%s-workers.%s.svc" (include "continuo.fullname" .) .Release.Namespace) }}
 {{- end }}

@@ -8,7 +8,8 @@
 {{- $downloads := or $p.model.hub $p.model.objectStore }}
 {{- $cache := and $p.weightsCache.enabled (eq $gpus 0) }}
 {{- $otlpTls := include "continuo.otlpTls" $root }}
-{{- $mounts := or $cache (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $otlpTls }}
+{{- $mounts := or $cache (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $otlpTls }}
+{{- $clientNames := ternary (include "continuo.workerClientNames" $root) "" $root.Values.tls.enabled }}
 {{- $ca := and $downloads $root.Values.download.caConfigMap }}
 {{- $path := include "continuo.modelPath" (list $root $name $p.model) }}
 {{- include "continuo.podSpec" (list $root $p $selector) | trim }}
@@ -89,6 +90,15 @@ containers:
       - --tls_cert_file=/etc/continuo/tls/tls.crt
       - --tls_key_file=/etc/continuo/tls/tls.key
       - --tls_ca_file=/etc/continuo/tls/ca.crt
+      {{- with $clientNames }}
+      - {{ printf "--tls_client_names=%s" . | quote }}
+      {{- end }}
+      {{- end }}
+      {{- if $root.Values.token.enabled }}
+      - {{ printf "--token_file=/etc/continuo/token/%s" $root.Values.token.key | quote }}
+      {{- end }}
+      {{- if and $root.Values.inferencePool.enabled (or $root.Values.token.enabled $clientNames) }}
+      - --open_inference=true
       {{- end }}
       {{- if $root.Values.otlpEndpoint }}
       {{- include "continuo.otlpFlags" $root | trim | nindent 6 }}
@@ -148,6 +158,9 @@ containers:
       {{- if $root.Values.tls.enabled }}
       - {name: tls, mountPath: /etc/continuo/tls, readOnly: true}
       {{- end }}
+      {{- if $root.Values.token.enabled }}
+      - {name: token, mountPath: /etc/continuo/token, readOnly: true}
+      {{- end }}
       {{- if $otlpTls }}
       - {name: otlp-tls, mountPath: /etc/continuo/otlp, readOnly: true}
       {{- end }}
@@ -206,6 +219,10 @@ volumes:
   {{- if $root.Values.tls.enabled }}
   - name: tls
     secret: {secretName: {{ include "continuo.workersSecret" $root | quote }}, defaultMode: 0440}
+  {{- end }}
+  {{- if $root.Values.token.enabled }}
+  - name: token
+    secret: {secretName: {{ include "continuo.tokenSecret" $root | quote }}, defaultMode: 0440}
   {{- end }}
   {{- if $otlpTls }}
   - name: otlp-tls

@@ -9,6 +9,7 @@
 #include "services/cli/client/terminal.h"
 #include "services/common/grpc/callback_threads.h"
 #include "services/common/grpc/grpc_keepalive.h"
+#include "services/common/trust/token_file.h"
 #include "services/protocol/error.h"
 #include "services/protocol/status_name.h"
 
@@ -29,6 +30,8 @@ void AddSecurityFlags(common::Flags& flags, Connection* c) {
       "API key, sent as a bearer token. The variable CONTINUO_API_KEY is safer, as arguments "
       "are visible to other users.");
   flags.Text("tenant", &c->tenant, "Tenant, sent as x-tenant-id.");
+  flags.Text("token_file", &c->token_file,
+             "File of the token of the fleet, which workers ask operators for.");
 }
 
 void AddConnectionFlags(common::Flags& flags, Connection* c) {
@@ -39,6 +42,9 @@ void AddConnectionFlags(common::Flags& flags, Connection* c) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const Connection& connection,
                                                            int number) {
   common::KeepCallbackThreads();
+  if (!connection.token_file.empty()) {
+    RETURN_IF_ERROR(common::ReadTokens(connection.token_file).status());
+  }
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   if (connection.tls && !connection.tls_files.any()) {
     credentials = grpc::SslCredentials(grpc::SslCredentialsOptions());
@@ -65,6 +71,10 @@ void AddMetadata(const Connection& connection, grpc::ClientContext& context) {
     context.AddMetadata("authorization", "Bearer " + connection.api_key);
   }
   if (!connection.tenant.empty()) context.AddMetadata("x-tenant-id", connection.tenant);
+  if (connection.token_file.empty()) return;
+  // It is read for each call, since a command may outlive it. Without it the server tells the rest.
+  const absl::StatusOr<common::Tokens> tokens = common::ReadTokens(connection.token_file);
+  if (tokens.ok()) context.AddMetadata(common::kTokenMetadata, tokens->first());
 }
 
 std::string DescribeError(const absl::Status& status) {

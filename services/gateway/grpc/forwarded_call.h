@@ -61,7 +61,7 @@ class ForwardedCall
       return;
     }
     lease_ = *std::move(lease);
-    SetCallContext(call_context_, /*is_migration=*/false, &attempt->context);
+    SetCallContext(call_context_, /*is_migration=*/false, *channel, &attempt->context);
     {
       absl::MutexLock lock(&mutex_);
       attempt_ = attempt;
@@ -93,7 +93,8 @@ class ForwardedCall
   void OnAnswer(const grpc::Status& status, bool lost) {
     failures_.push_back({lease_->address(), 1});
     lease_.reset();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE || (lost && !status.ok())) {
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE || (lost && !status.ok()) ||
+        IsStranger(status)) {
       if (static_cast<int>(failures_.size()) < kMaxTries) {
         TryNext();
         return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/relay/worker_end.h"
 
+#include <string>
+
 #include "services/protocol/error.h"
 
 namespace continuo::gateway {
@@ -21,6 +23,13 @@ WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary) {
       // The next worker would only compute what the client does not read there either.
       return protocol::ReasonOf(status) == protocol::kReasonSlowReader ? WorkerEnd::kFinal
                                                                        : WorkerEnd::kOverloaded;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied: {
+      const std::string reason = protocol::ReasonOf(status);
+      return reason == protocol::kReasonPeerToken || reason == protocol::kReasonPeerName
+                 ? WorkerEnd::kDrained
+                 : WorkerEnd::kFinal;
+    }
     default:
       return WorkerEnd::kFinal;
   }

@@ -27,6 +27,7 @@ enum class WorkerEnd {
 //   UNAVAILABLE without, CANCELLED   lost
 //   INTERNAL, UNKNOWN without one    fault: RST_STREAM arrives as INTERNAL
 //   RESOURCE_EXHAUSTED               overloaded, but SLOW_READER final
+//   PEER_TOKEN, PEER_NAME            drained: it is the gateway that is refused, not the client
 //   everything else                  final
 WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary);
 

@@ -64,8 +64,9 @@ class DemandPeers::Watch : public grpc::ClientReadReactor<v1::WatchDemandRespons
         on_demand_(std::move(on_demand)),
         on_end_(std::move(on_end)) {}
 
-  void Start(std::shared_ptr<Watch> self) {
+  void Start(std::shared_ptr<Watch> self, const common::TokenFile* token) {
     self_ = std::move(self);
+    if (token != nullptr) context_.AddMetadata(common::kTokenMetadata, token->tokens()->first());
     stub_->async()->WatchDemand(&context_, &request_, this);
     StartRead(&response_);
     StartCall();
@@ -92,8 +93,10 @@ class DemandPeers::Watch : public grpc::ClientReadReactor<v1::WatchDemandRespons
   v1::WatchDemandResponse response_;
 };
 
-DemandPeers::DemandPeers(std::unique_ptr<Resolver> resolver, Demand* demand, Timer* timer)
+DemandPeers::DemandPeers(std::unique_ptr<Resolver> resolver, const common::TokenFile* token,
+                         Demand* demand, Timer* timer)
     : resolver_(std::move(resolver)),
+      token_(token),
       demand_(demand),
       timer_(timer),
       alive_(std::make_shared<Alive>()) {
@@ -161,7 +164,7 @@ void DemandPeers::Connect(const std::string& address) {
     at->second = watch;
     ++num_calls_;
   }
-  watch->Start(watch);
+  watch->Start(watch, token_);
 }
 
 void DemandPeers::OnEnd(const std::string& address, const Watch* watch) {

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/common/trust/token_file.h"
 #include "services/gateway/discovery/resolver.h"
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/scaler/demand.h"
@@ -22,9 +23,10 @@ class DemandPeers {
   // The delay before a peer that was lost is called again.
   static constexpr absl::Duration kReconnect = absl::Seconds(1);
 
-  // `resolver` finds the addresses of all gateways, this one's among them. `demand` and `timer`
-  // outlive this object.
-  DemandPeers(std::unique_ptr<Resolver> resolver, Demand* demand, Timer* timer);
+  // `resolver` finds the addresses of all gateways, this one's among them. Each call brings the
+  // token; null: none. The pointers outlive this object.
+  DemandPeers(std::unique_ptr<Resolver> resolver, const common::TokenFile* token, Demand* demand,
+              Timer* timer);
   // Ends all calls and waits for them.
   ~DemandPeers();
   DemandPeers(const DemandPeers&) = delete;
@@ -40,6 +42,7 @@ class DemandPeers {
   void OnEnd(const std::string& address, const Watch* watch);
 
   const std::unique_ptr<Resolver> resolver_;
+  const common::TokenFile* const token_;
   Demand* const demand_;
   Timer* const timer_;
   const std::shared_ptr<Alive> alive_;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "services/common/grpc/refused_stream.h"
+
 namespace continuo::gateway {
 namespace {
 
@@ -13,7 +15,12 @@ constexpr absl::Duration kHeartbeat = absl::Seconds(2);
 }  // namespace
 
 grpc::ServerWriteReactor<v1::WatchDemandResponse>* GatewayService::WatchDemand(
-    grpc::CallbackServerContext* /*context*/, const v1::WatchDemandRequest* /*request*/) {
+    grpc::CallbackServerContext* context, const v1::WatchDemandRequest* /*request*/) {
+  if (peers_ != nullptr) {
+    if (const absl::Status peer = peers_->Require(*context); !peer.ok()) {
+      return new common::RefusedStream<v1::WatchDemandResponse>(peer);
+    }
+  }
   return PolledStream<v1::WatchDemandResponse>::Start(
       &streams_, timer_,
       [this, sent = std::optional<DemandByModel>(),

@@ -24,17 +24,24 @@ std::string MakeIncarnation() {
 
 }  // namespace
 
-Scaler::Scaler(const Admission* admission, const LoadView* view, Timer* timer, const Clock* clock)
-    : demand_(
+Scaler::Scaler(std::unique_ptr<common::PeerCheck> gateways, const Admission* admission,
+               const LoadView* view, Timer* timer, const Clock* clock)
+    : gateways_(std::move(gateways)),
+      demand_(
           MakeIncarnation(), [admission] { return admission->counts_by_model(); }, view, clock),
       external_scaler_(&demand_, timer, clock),
-      gateway_service_(&demand_, timer, clock) {}
+      gateway_service_(&demand_, timer, clock) {
+  gateway_service_.set_peers(gateways_.get());
+}
 
 absl::StatusOr<std::unique_ptr<Scaler>> Scaler::Start(const ScalerOptions& options,
                                                       const Admission* admission,
                                                       const LoadView* view, Timer* timer,
                                                       const Clock* clock) {
-  std::unique_ptr<Scaler> scaler = absl::WrapUnique(new Scaler(admission, view, timer, clock));
+  ASSIGN_OR_RETURN(std::unique_ptr<common::PeerCheck> gateways,
+                   common::PeerCheck::Open({.token_file = options.token_file}));
+  std::unique_ptr<Scaler> scaler =
+      absl::WrapUnique(new Scaler(std::move(gateways), admission, view, timer, clock));
   std::unique_ptr<Resolver> resolver;
   if (!options.peers.empty()) {
     absl::StatusOr<std::unique_ptr<Resolver>> made = MakeResolver(options.peers, options.resolver);
@@ -52,7 +59,8 @@ absl::StatusOr<std::unique_ptr<Scaler>> Scaler::Start(const ScalerOptions& optio
   ASSIGN_OR_RETURN(scaler->server_, common::GrpcServer::Start(server, {&scaler->external_scaler_,
                                                                        &scaler->gateway_service_}));
   if (resolver != nullptr) {
-    scaler->peers_ = std::make_unique<DemandPeers>(std::move(resolver), &scaler->demand_, timer);
+    scaler->peers_ = std::make_unique<DemandPeers>(std::move(resolver), scaler->gateways_->token(),
+                                                   &scaler->demand_, timer);
   }
   return scaler;
 }

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "services/base/clock.h"
 #include "services/common/grpc/grpc_server.h"
+#include "services/common/trust/peer_check.h"
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/discovery/resolver.h"
 #include "services/gateway/relay/timer.h"
@@ -24,12 +25,13 @@ struct ScalerOptions {
   // gateway tells of its own clients alone.
   std::string peers;
   ResolverOptions resolver;
+  std::string token_file;  // Of the token that gateways show to each other; empty: none.
 
   bool is_on() const { return !listen.empty() && listen != "off"; }
 };
 
 // The port at which KEDA asks who waits for a model, and the other gateways for it. It has neither
-// TLS nor keys, as the port of the metrics. Thread-safe.
+// TLS nor keys, as the port of the metrics; gateways show each other the token. Thread-safe.
 class Scaler {
  public:
   // Listens on return. The pointers outlive the scaler. INVALID_ARGUMENT and UNAVAILABLE name the
@@ -43,8 +45,10 @@ class Scaler {
   std::string address() const { return server_->address(); }
 
  private:
-  Scaler(const Admission* admission, const LoadView* view, Timer* timer, const Clock* clock);
+  Scaler(std::unique_ptr<common::PeerCheck> gateways, const Admission* admission,
+         const LoadView* view, Timer* timer, const Clock* clock);
 
+  std::unique_ptr<common::PeerCheck> gateways_;
   Demand demand_;
   ExternalScaler external_scaler_;
   GatewayService gateway_service_;

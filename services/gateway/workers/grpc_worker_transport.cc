@@ -11,7 +11,9 @@
 
 namespace continuo::gateway {
 
-void SetCallContext(const CallContext& context, bool is_migration, grpc::ClientContext* to) {
+void SetCallContext(const CallContext& context, bool is_migration, const WorkerChannel& channel,
+                    grpc::ClientContext* to) {
+  channel.Authorize(to);
   to->AddMetadata("x-request-id", context.request_id);
   to->AddMetadata("x-tenant-id", context.tenant);
   if (is_migration) to->AddMetadata("x-continuo-move", "1");
@@ -37,7 +39,7 @@ class GrpcWorkerTransport::WorkerStream : public WorkerCall,
   void Begin(std::shared_ptr<WorkerStream> self, const v1::GenerateRequest& request,
              const CallContext& context, bool is_migration) {
     self_ = std::move(self);
-    SetCallContext(context, is_migration, &context_);
+    SetCallContext(context, is_migration, *channel_, &context_);
     channel_->inference->async()->Generate(&context_, &request, this);
     AddHold();
     StartCall();

@@ -16,7 +16,8 @@ namespace continuo::gateway {
 
 // Sets the metadata and the deadline of a call to a worker: tenant, request id, call id, trace, and
 // whether it continues a stream of another worker (a migration).
-void SetCallContext(const CallContext& context, bool is_migration, grpc::ClientContext* to);
+void SetCallContext(const CallContext& context, bool is_migration, const WorkerChannel& channel,
+                    grpc::ClientContext* to);
 
 // Calls Generate of workers over gRPC. Thread-safe.
 class GrpcWorkerTransport : public WorkerTransport {

@@ -7,6 +7,7 @@ namespace continuo::gateway {
 
 void LoadWatch::Start(std::shared_ptr<LoadWatch> self) {
   self_ = std::move(self);
+  channel_->Authorize(&context_);
   channel_->worker->async()->WatchLoad(&context_, &request_, this);
   StartRead(&response_);
   StartCall();

@@ -10,12 +10,17 @@
 #include "absl/time/clock.h"
 #include "services/common/grpc/callback_threads.h"
 #include "services/common/grpc/grpc_keepalive.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway {
 
-std::shared_ptr<WorkerChannel> MakeWorkerChannel(
-    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
-    const std::string& tls_server_name) {
+void WorkerChannel::Authorize(grpc::ClientContext* context) const {
+  if (token != nullptr) context->AddMetadata(common::kTokenMetadata, token->tokens()->first());
+}
+
+std::shared_ptr<WorkerChannel> MakeWorkerChannel(const std::string& address,
+                                                 const WorkerConnectOptions& options) {
   common::KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   // Otherwise channels of this process to the same address would share a connection.
@@ -33,14 +38,21 @@ std::shared_ptr<WorkerChannel> MakeWorkerChannel(
   arguments.SetMaxSendMessageSize(-1);
   // The router chooses an address: a proxy in between would undo its choice.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  if (!tls_server_name.empty()) arguments.SetSslTargetNameOverride(tls_server_name);
+  if (!options.tls_server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls_server_name);
+  }
   return std::make_shared<WorkerChannel>(
-      address, grpc::CreateCustomChannel(address, credentials, arguments));
+      address, grpc::CreateCustomChannel(address, options.credentials, arguments), options.token);
 }
 
 bool WasRefused(const grpc::Status& status) {
   // gRPC has no code for it, only this text.
   return status.error_message().find("Connection refused") != std::string::npos;
+}
+
+bool IsStranger(const grpc::Status& status) {
+  const std::string reason = protocol::ReasonOf(common::FromGrpcStatus(status));
+  return reason == protocol::kReasonPeerToken || reason == protocol::kReasonPeerName;
 }
 
 void QueryModels(
@@ -53,6 +65,7 @@ void QueryModels(
   };
   auto query = std::make_shared<Query>();
   query->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  channel->Authorize(&query->context);
   auto* const stub = channel->inference->async();
   // The callback keeps the channel and the query until the call is done.
   stub->ListModels(&query->context, &query->request, &query->response,

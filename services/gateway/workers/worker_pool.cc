@@ -114,8 +114,7 @@ WorkerPool::Worker& WorkerPool::AddWorker(const std::string& address) {
       workers_
           .emplace(address, Worker{.address = address,
                                    .record = {address, options_.verdict, clock_->Elapsed()},
-                                   .channel = MakeWorkerChannel(address, options_.credentials,
-                                                                options_.tls_server_name)})
+                                   .channel = MakeWorkerChannel(address, options_.connect)})
           .first->second;
   absl::MutexLock lock(&channels_mutex_);
   channels_[address] = worker.channel;
@@ -203,6 +202,7 @@ void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& r
     absl::MutexLock lock(&mutex_);
     Worker* const worker = FindWorker(connection_id);
     if (worker == nullptr) return;
+    worker->is_refusing = false;
     report_news = worker->record.OnReport(report, clock_->Elapsed(), &slow_);
     if (report_news.changed && !report.model().empty()) {
       catalog_.AddName(report.model());
@@ -250,6 +250,7 @@ void WorkerPool::OnModels(const std::string& address, const std::string& incarna
 void WorkerPool::OnConnectionEnd(uint64_t connection_id, const grpc::Status& status) {
   News news;
   std::string address;
+  bool is_new_refusal = false;
   std::optional<absl::Duration> reconnect_delay, publish_delay;
   {
     absl::MutexLock lock(&mutex_);
@@ -258,6 +259,7 @@ void WorkerPool::OnConnectionEnd(uint64_t connection_id, const grpc::Status& sta
     address = worker->address;
     WorkerRecord& record = worker->record;
     news.refresh_addresses = record.has_report();
+    is_new_refusal = IsStranger(status) && !std::exchange(worker->is_refusing, true);
     changed_ |= record.OnEnd(/*refused=*/!record.has_report() && WasRefused(status));
     connections_.erase(connection_id);
     worker->connection = nullptr;
@@ -275,6 +277,13 @@ void WorkerPool::OnConnectionEnd(uint64_t connection_id, const grpc::Status& sta
     const absl::Status why = common::FromGrpcStatus(status);
     common::Log(common::LogSeverity::kWarning, "worker lost",
                 {{"worker", address}, {"error", std::string(why.message())}});
+  }
+  if (is_new_refusal) {
+    const absl::Status why = common::FromGrpcStatus(status);
+    common::Log(common::LogSeverity::kError, "worker refuses this gateway",
+                {{"worker", address},
+                 {"reason", protocol::ReasonOf(why)},
+                 {"error", std::string(why.message())}});
   }
   Tell(news);
   if (reconnect_delay.has_value()) After(*reconnect_delay, [this, address] { Connect(address); });

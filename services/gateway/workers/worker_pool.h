@@ -30,9 +30,7 @@ namespace continuo::gateway {
 
 // The parameters of a pool, with their defaults.
 struct WorkerPoolOptions {
-  std::shared_ptr<grpc::ChannelCredentials> credentials;
-  // The name in the workers' certificates; empty takes their address.
-  std::string tls_server_name;
+  WorkerConnectOptions connect;
   WorkerVerdictOptions verdict;
   // The least and the longest time between two reports of a worker. Both grow with the fleet, from
   // the first value to the second, by `…_per_worker` for each worker, since the cost of reports is
@@ -96,6 +94,7 @@ class WorkerPool {
     std::shared_ptr<WorkerChannel> channel;
     std::shared_ptr<WorkerConnection> connection;  // Null between two attempts.
     uint64_t connection_id = 0;                    // Of the last one.
+    bool is_refusing = false;  // It did not take this gateway for one of the fleet.
   };
   // A worker whose streams have to migrate; see Router::WorkerLost.
   struct LostWorker {

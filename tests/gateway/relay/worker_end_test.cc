@@ -32,6 +32,10 @@ TEST(WorkerEndTest, StatusAndReasonDecideAsTheTableSays) {
       {absl::StatusCode::kFailedPrecondition, protocol::kReasonModelChanged, WorkerEnd::kFinal},
       {absl::StatusCode::kDeadlineExceeded, "", WorkerEnd::kFinal},
       {absl::StatusCode::kAborted, "", WorkerEnd::kFinal},
+      {absl::StatusCode::kUnauthenticated, "", WorkerEnd::kFinal},
+      {absl::StatusCode::kUnauthenticated, protocol::kReasonPeerToken, WorkerEnd::kDrained},
+      {absl::StatusCode::kPermissionDenied, protocol::kReasonPeerName, WorkerEnd::kDrained},
+      {absl::StatusCode::kPermissionDenied, protocol::kReasonModelNotAllowed, WorkerEnd::kFinal},
   };
   for (const Row& row : kRows) {
     absl::Status status(row.code, "end");

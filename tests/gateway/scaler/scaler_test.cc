@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "continuo/v1/gateway.grpc.pb.h"
+#include "tests/testing/temp_folder.h"
 
 namespace continuo::gateway {
 namespace {
@@ -21,12 +24,14 @@ using externalscaler::ScaledObjectRef;
 
 // One gateway's part that its scaler sees.
 struct Node {
-  explicit Node(const std::string& listen = "127.0.0.1:0", const std::string& peers = "") {
+  explicit Node(const std::string& listen = "127.0.0.1:0", const std::string& peers = "",
+                const std::string& token_file = "") {
     LoadSnapshot snapshot;
     snapshot.known_models = {"cold", "warm"};
     view.Set(std::move(snapshot));
     absl::StatusOr<std::unique_ptr<Scaler>> started =
-        Scaler::Start({.listen = listen, .peers = peers}, &admission, &view, &timer, &clock);
+        Scaler::Start({.listen = listen, .peers = peers, .token_file = token_file}, &admission,
+                      &view, &timer, &clock);
     EXPECT_TRUE(started.ok()) << started.status();
     scaler = *std::move(started);
     stub = externalscaler::ExternalScaler::NewStub(
@@ -202,6 +207,35 @@ TEST(ScalerTest, WhatWaitsAtOneGatewayIsKnownAtAnother) {
   wait_for(third, 1);
 }
 
+TEST(ScalerTest, WithATokenGatewaysAloneHearOfEachOthersDemand) {
+  const testing::TempFolder temp;
+  const std::string token = temp.path().string() + "/token",
+                    wrong = temp.path().string() + "/wrong";
+  std::ofstream(token) << "token-of-the-fleet-1";
+  std::ofstream(wrong) << "token-of-the-fleet-2";
+  Node first("127.0.0.1:0", "", token);
+  Node peer("127.0.0.1:0", first.scaler->address(), token);
+  Node stranger("127.0.0.1:0", first.scaler->address(), wrong);
+  const Admission::Ticket ticket = first.Ask("cold", 10);
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (absl::Now() < end && peer.Tokens(Of("cold")) != 10) std::this_thread::yield();
+  EXPECT_EQ(peer.Tokens(Of("cold")), 10);
+  EXPECT_EQ(stranger.Tokens(Of("cold")), 0);
+
+  const auto stub = v1::GatewayService::NewStub(
+      grpc::CreateChannel(first.scaler->address(), grpc::InsecureChannelCredentials()));
+  for (const char* shown : {"", "token-of-the-fleet-2"}) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-continuo-token", shown);
+    const auto reader = stub->WatchDemand(&context, v1::WatchDemandRequest());
+    v1::WatchDemandResponse response;
+    EXPECT_FALSE(reader->Read(&response));
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+  // KEDA has none to show.
+  EXPECT_TRUE(first.IsActive(Of("cold")));
+}
+
 TEST(ScalerTest, BadAddressesEndTheStart) {
   Node node;
   const auto start = [&](const ScalerOptions& options) {
@@ -211,6 +245,7 @@ TEST(ScalerTest, BadAddressesEndTheStart) {
   const absl::Status status = start({.listen = "127.0.0.1:0", .peers = "nowhere"});
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_NE(status.message().find("--scaler_peers: "), std::string::npos) << status;
+  EXPECT_TRUE(absl::IsInvalidArgument(start({.listen = "127.0.0.1:0", .token_file = "/nowhere"})));
 }
 
 }  // namespace

@@ -126,12 +126,12 @@ class WorkerPoolTest : public ::testing::Test {
   FiredTimer timer_;
   FakeWorker worker_{{.name = "w"}};
   std::atomic<int> num_changes_ = 0;
-  WorkerPool pool_{
-      {.credentials = grpc::InsecureChannelCredentials(), .on_change = [this] { ++num_changes_; }},
-      &view_,
-      &router_,
-      &timer_,
-      &clock_};
+  WorkerPool pool_{{.connect = {.credentials = grpc::InsecureChannelCredentials()},
+                    .on_change = [this] { ++num_changes_; }},
+                   &view_,
+                   &router_,
+                   &timer_,
+                   &clock_};
 };
 
 TEST_F(WorkerPoolTest, WhatAWorkerReportsIsInTheView) {

@@ -17,17 +17,25 @@ std::string Value(const grpc::CallbackServerContext& context, const char* key) {
 
 }  // namespace
 
-bool IsTrustedPeer(const grpc::CallbackServerContext& context, bool tls) {
-  return !tls || context.auth_context()->IsPeerAuthenticated();
+absl::Status CheckInferencePeer(const grpc::CallbackServerContext& context,
+                                const PeerPolicy& peers) {
+  if (peers.open_inference || !peers.check->is_strict()) return absl::OkStatus();
+  return peers.check->Require(context);
+}
+
+absl::Status CheckLoadPeer(const grpc::CallbackServerContext& context, const PeerPolicy& peers) {
+  return peers.check->is_strict() ? peers.check->Require(context) : absl::OkStatus();
 }
 
 std::string TraceparentOf(const grpc::CallbackServerContext& context) {
   return Value(context, "traceparent");
 }
 
-absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context, bool tls) {
+absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context,
+                                      const PeerPolicy& peers) {
+  RETURN_IF_ERROR(CheckInferencePeer(context, peers));
   CallInfo call;
-  if (IsTrustedPeer(context, tls)) {
+  if (peers.check->Check(context).ok()) {
     if (std::string tenant = Value(context, "x-tenant-id"); !tenant.empty()) {
       RETURN_IF_ERROR(protocol::ValidateId("x-tenant-id", tenant));
       call.tenant = std::move(tenant);

@@ -39,7 +39,7 @@ GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::Byt
                            engine::RequestId id, const Dependencies& dependencies)
     : worker_(dependencies),
       context_(context),
-      info_(ReadCallInfo(*context, dependencies.identity->tls)),
+      info_(ReadCallInfo(*context, dependencies.peers)),
       start_(dependencies.clock->Elapsed()),
       trace_(dependencies.spans, TraceparentOf(*context), dependencies.clock),
       bytes_(request),
@@ -52,7 +52,8 @@ GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::Byt
           .cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); }})) {
   worker_.open_calls->Add(control_);
   const size_t size = bytes_.Length();
-  if (size <= kShortRequestBytes) {
+  // The bytes of a stranger take no part of the pool.
+  if (size <= kShortRequestBytes || !info_.ok()) {
     Run();
     return;
   }

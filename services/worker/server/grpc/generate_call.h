@@ -12,6 +12,7 @@
 #include "services/base/clock.h"
 #include "services/common/telemetry/call_trace.h"
 #include "services/worker/server/grpc/call_cutter.h"
+#include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/lifetime/lifecycle.h"
 #include "services/worker/server/lifetime/open_calls.h"
 #include "services/worker/server/lifetime/request_registry.h"
@@ -35,6 +36,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   // The parts of the worker that a call uses. All of them outlive it.
   struct Dependencies {
     const WorkerIdentity* identity;
+    PeerPolicy peers;
     const Clock* clock;
     RandomBits* random;
     const SaltKey* salt_key;

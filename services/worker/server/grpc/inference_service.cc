@@ -2,6 +2,7 @@
 #include "services/worker/server/grpc/inference_service.h"
 
 #include "services/base/status_macros.h"
+#include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/session/text_answers.h"
 #include "services/worker/server/session/validate.h"
@@ -23,6 +24,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return AnswerText<v1::TokenizeRequest>(
       *worker_.text_pool, *text_budget_, context, request, response,
       [this](const v1::TokenizeRequest& r) -> absl::StatusOr<v1::TokenizeResponse> {
@@ -34,6 +38,9 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return AnswerText<v1::DetokenizeRequest>(
       *worker_.text_pool, *text_budget_, context, request, response,
       [this](const v1::DetokenizeRequest& r) -> absl::StatusOr<v1::DetokenizeResponse> {
@@ -44,12 +51,18 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer*, grpc::ByteBuffer*) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return RejectUnary(context, absl::UnimplementedError("the model has no embeddings"));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return AnswerUnary<v1::ListModelsRequest>(
       context, request, response,
       [this](const v1::ListModelsRequest&) -> absl::StatusOr<v1::ListModelsResponse> {
@@ -64,6 +77,9 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return AnswerUnary<v1::GetModelRequest>(
       context, request, response,
       [this](const v1::GetModelRequest& r) -> absl::StatusOr<v1::GetModelResponse> {
@@ -78,6 +94,9 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::GetTokenizer(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return AnswerUnary<v1::GetTokenizerRequest>(
       context, request, response,
       [this](const v1::GetTokenizerRequest& r) -> absl::StatusOr<v1::GetTokenizerResponse> {

@@ -145,7 +145,11 @@ void CollectVllm(const engine::EngineMetrics& e, const WorkerIdentity& identity,
 
 void CollectWorkerMetrics(const engine::EngineMetrics& engine, const RequestCounters& requests,
                           const WorkerIdentity& identity, const Serving* serving,
-                          const common::SpanExporter* spans, common::MetricFamilies& families) {
+                          const common::SpanExporter* spans, const common::PeerCheck& peers,
+                          common::MetricFamilies& families) {
+  common::AddCounter(families, "continuo_refused_peers_total",
+                     "Calls of those who are not of the fleet.", {{"model", identity.model_name}},
+                     static_cast<double>(peers.num_refused()));
   CollectOwn(engine, requests, identity, serving, spans, families);
   CollectVllm(engine, identity, serving, families);
   common::AddProcessMetrics(families);

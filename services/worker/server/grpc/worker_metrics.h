@@ -3,6 +3,7 @@
 
 #include "services/common/telemetry/metrics.h"
 #include "services/common/telemetry/span_exporter.h"
+#include "services/common/trust/peer_check.h"
 #include "services/worker/engine/types/metrics.h"
 #include "services/worker/server/runtime/request_counters.h"
 #include "services/worker/server/runtime/serving.h"
@@ -15,6 +16,7 @@ namespace continuo::server {
 // loaded, `spans` where nothing is traced. Thread-safe.
 void CollectWorkerMetrics(const engine::EngineMetrics& engine, const RequestCounters& requests,
                           const WorkerIdentity& identity, const Serving* serving,
-                          const common::SpanExporter* spans, common::MetricFamilies& families);
+                          const common::SpanExporter* spans, const common::PeerCheck& peers,
+                          common::MetricFamilies& families);
 
 }  // namespace continuo::server

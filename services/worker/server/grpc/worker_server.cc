@@ -17,20 +17,21 @@ constexpr absl::Duration kTick = absl::Milliseconds(20);
 
 }  // namespace
 
-WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* clock)
+WorkerServer::WorkerServer(const WorkerServerOptions& options,
+                           std::unique_ptr<common::PeerCheck> peers, const Clock* clock)
     : clock_(clock),
       metrics_host_(options.metrics_listen.substr(0, options.metrics_listen.rfind(':'))),
       spans_(options.spans),
-      runtime_({.worker = options.worker_name,
-                .model_name = options.model_name,
-                .tls = options.tls.any()},
-               clock, options.end_patience, options.text_threads,
+      peers_(std::move(peers)),
+      runtime_({.worker = options.worker_name, .model_name = options.model_name}, clock,
+               options.end_patience, options.text_threads,
                [this](bool serving) {
                  if (common::GrpcServer* server = health_; server != nullptr) {
                    server->SetAllServing(serving);
                  }
                }),
       inference_({.identity = &runtime_.identity,
+                  .peers = {peers_.get(), options.open_inference},
                   .clock = clock,
                   .random = &runtime_.random,
                   .salt_key = &runtime_.salt_key,
@@ -49,12 +50,20 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options, const Clock* cloc
                .lifecycle = &runtime_.lifecycle,
                .registry = &runtime_.registry,
                .load_board = &runtime_.load_board,
-               .tls = options.tls.any(),
+               .peers = {peers_.get(), options.open_inference},
                .drain_grace = options.drain_grace}) {}
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
     const WorkerServerOptions& options, const Clock* clock) {
-  std::unique_ptr<WorkerServer> server(new WorkerServer(options, clock));
+  ASSIGN_OR_RETURN(std::unique_ptr<common::PeerCheck> peers,
+                   common::PeerCheck::Open({.tls = options.tls,
+                                            .client_names = options.tls_client_names,
+                                            .token_file = options.token_file}));
+  if (options.open_inference && !peers->is_strict()) {
+    return absl::InvalidArgumentError(
+        "--open_inference is of no use without --tls_client_names or --token_file");
+  }
+  std::unique_ptr<WorkerServer> server(new WorkerServer(options, std::move(peers), clock));
   common::GrpcServerOptions grpc;
   grpc.listen = options.listen;
   grpc.tls = options.tls;
@@ -74,7 +83,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
         common::MetricsServer::Start(
             options.metrics_listen, {common::MakeCollectable([s](common::MetricFamilies& families) {
               CollectWorkerMetrics(s->metrics_, s->runtime_.counters, s->runtime_.identity,
-                                   s->runtime_.serving.get(), s->spans_, families);
+                                   s->runtime_.serving.get(), s->spans_, *s->peers_, families);
             })},
             [s] { return s->runtime_.lifecycle.healthy(); }));
   }

@@ -6,11 +6,13 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/base/clock.h"
 #include "services/common/grpc/grpc_server.h"
 #include "services/common/telemetry/metrics.h"
+#include "services/common/trust/peer_check.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/grpc/inference_service.h"
 #include "services/worker/server/grpc/worker_service.h"
@@ -22,6 +24,11 @@ struct WorkerServerOptions {
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen;  // empty: none
   common::TlsFiles tls;
+  // Names in the certificates of peers of the fleet, and the file of its token; see PeerCheck.
+  std::vector<std::string> tls_client_names;
+  std::string token_file;
+  // Strangers may call InferenceService, as the tenant "default".
+  bool open_inference = false;
   std::string worker_name;
   std::string model_name;
   absl::Duration drain_grace = absl::Seconds(5);
@@ -75,12 +82,14 @@ class WorkerServer {
   WorkerRuntime& runtime() { return runtime_; }
 
  private:
-  WorkerServer(const WorkerServerOptions& options, const Clock* clock);
+  WorkerServer(const WorkerServerOptions& options, std::unique_ptr<common::PeerCheck> peers,
+               const Clock* clock);
 
   const Clock* const clock_;
   const std::string metrics_host_;
   engine::EngineMetrics metrics_;
   common::SpanExporter* const spans_;
+  const std::unique_ptr<common::PeerCheck> peers_;
   std::atomic<common::GrpcServer*> health_ = nullptr;  // answers health checks once it is there
   WorkerRuntime runtime_;
   InferenceService inference_;

@@ -2,6 +2,7 @@
 #include "services/worker/server/grpc/worker_service.h"
 
 #include "services/base/status_macros.h"
+#include "services/common/grpc/refused_stream.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/validate_request.h"
 #include "services/worker/server/grpc/call_metadata.h"
@@ -12,25 +13,30 @@
 namespace continuo::server {
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchLoad(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  if (const absl::Status peer = CheckLoadPeer(*context, worker_.peers); !peer.ok()) {
+    return new common::RefusedStream<grpc::ByteBuffer>(peer);
+  }
   return WatchLoadCall::Start(*request, worker_.load_board);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(
-    grpc::CallbackServerContext*, const grpc::ByteBuffer* request) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
+    return new common::RefusedStream<grpc::ByteBuffer>(peer);
+  }
   return WatchStepsCall::Start(*request, worker_.serving, worker_.lifecycle);
 }
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
-  const bool trusted = IsTrustedPeer(*context, worker_.tls);
+  if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
   return AnswerUnary<v1::DrainRequest>(
       context, request, response,
-      [this, trusted](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
-        if (!trusted) {
-          return absl::PermissionDeniedError("a certificate of the worker's CA is needed to drain");
-        }
+      [this](const v1::DrainRequest& r) -> absl::StatusOr<v1::DrainResponse> {
         absl::Duration grace = worker_.drain_grace;
         if (r.has_grace()) {
           ASSIGN_OR_RETURN(grace,
@@ -46,7 +52,10 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* WorkerService::Abort(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
-  absl::StatusOr<CallInfo> info = ReadCallInfo(*context, worker_.tls);
+  if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
+    return RejectUnary(context, peer);
+  }
+  absl::StatusOr<CallInfo> info = ReadCallInfo(*context, worker_.peers);
   return AnswerUnary<v1::AbortRequest>(
       context, request, response,
       [this, info](const v1::AbortRequest& r) -> absl::StatusOr<v1::AbortResponse> {

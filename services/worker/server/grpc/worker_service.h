@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "continuo/v1/worker.grpc.pb.h"
 #include "services/base/clock.h"
+#include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/lifetime/lifecycle.h"
 #include "services/worker/server/lifetime/load_board.h"
 #include "services/worker/server/lifetime/request_registry.h"
@@ -13,8 +14,9 @@
 
 namespace continuo::server {
 
-// WorkerService: the calls of gateways and operators. Every method takes bytes and parses them
-// itself (see wire.h).
+// WorkerService: the calls of gateways and operators. WatchSteps, Drain and Abort are for peers of
+// the fleet alone, WatchLoad is where the worker knows them by names or tokens (PeerCheck). Every
+// method takes bytes and parses them itself (see wire.h).
 class WorkerService
     : public v1::WorkerService::WithRawCallbackMethod_WatchLoad<
           v1::WorkerService::WithRawCallbackMethod_WatchSteps<
@@ -28,7 +30,7 @@ class WorkerService
     Lifecycle* lifecycle;
     RequestRegistry* registry;
     LoadBoard* load_board;
-    bool tls;
+    PeerPolicy peers;
     absl::Duration drain_grace;  // of a Drain that names none
   };
   explicit WorkerService(const Dependencies& dependencies) : worker_(dependencies) {}

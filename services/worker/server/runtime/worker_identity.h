@@ -10,7 +10,6 @@ struct WorkerIdentity {
   std::string worker;       // name of this worker, for people and metrics
   std::string incarnation;  // of this process; another one after a restart
   std::string model_name;
-  bool tls = false;
 };
 
 }  // namespace continuo::server

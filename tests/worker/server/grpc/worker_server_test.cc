@@ -487,6 +487,7 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "continuo_request_seconds",
                                        "continuo_build_info",
                                        "continuo_spans_dropped_total",
+                                       "continuo_refused_peers_total",
                                        "process_cpu_seconds_total",
                                        "process_max_fds",
                                        "process_open_fds",
@@ -508,11 +509,12 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "vllm:spec_decode_num_draft_tokens_total",
                                        "vllm:spec_decode_num_accepted_tokens_total",
                                        "vllm:prefix_cache_hits_total"};
+  const auto peers = *common::PeerCheck::Open({});
   const auto collect = [&] {
     common::MetricFamilies families;
     const WorkerRuntime& runtime = server_->runtime();
     CollectWorkerMetrics(server_->metrics(), runtime.counters, runtime.identity,
-                         runtime.serving.get(), nullptr, families);
+                         runtime.serving.get(), nullptr, *peers, families);
     return families;
   };
   std::set<std::string> found;
