@@ -134,8 +134,9 @@ void AddSecurityFlags(common::Flags& flags, GatewayConfig& c) {
              "other gateways, and these need one of them to call --scaler_listen. It is read again "
              "when it changes. Empty: none.");
   flags.Text("api_keys_file", &c.auth.keys_file,
-             "File of the keys that clients need, one a line: TENANT KEY or TENANT sha256:HEX. It "
-             "is read again when it changes.");
+             "File of the keys that clients need, one a line: TENANT KEY or TENANT sha256:HEX, and "
+             "what limits the key: expires=, requests_per_minute=, tokens_per_minute=, "
+             "concurrent_requests= and models=. It is read again when it changes.");
   flags.Switch("trust_tenant_header", &c.auth.trust_tenant_header,
                "Without keys, take the tenant from the client's x-tenant-id. By default all "
                "requests belong to one tenant.");

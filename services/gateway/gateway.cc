@@ -95,6 +95,7 @@ Gateway::Gateway(const GatewayConfig& config)
               {.max_report_age = absl::InfiniteDuration(),
                .declared_models = {config.models.begin(), config.models.end()}}),
       budget_(&clock_),
+      key_limiter_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& config) {
@@ -122,6 +123,7 @@ absl::Status Gateway::ConnectWorkers() {
   RETURN_IF_ERROR(CheckModels(config_.models));
   ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver, config_.subset));
   metrics_.set_pool_names(discovery_->PoolNames());
+  metrics_.set_key_limiter(&key_limiter_);
   ASSIGN_OR_RETURN(const common::TlsFiles tls, WorkerTls(config_));
   ASSIGN_OR_RETURN(worker_tls_, common::ReloadedTls::Open(tls));
   WorkerPoolOptions options;
@@ -145,6 +147,7 @@ absl::Status Gateway::ConnectWorkers() {
 absl::Status Gateway::StartService() {
   AuthOptions auth = config_.auth;
   auth.on_change = LogKeys;
+  auth.clock = &clock_;
   ASSIGN_OR_RETURN(auth_, Authenticator::Open(std::move(auth)));
   if (!config_.spans.endpoint.empty()) {
     ASSIGN_OR_RETURN(spans_, common::SpanExporter::Open(
@@ -167,6 +170,7 @@ absl::Status Gateway::StartService() {
                                      .metrics = &metrics_,
                                      .open_calls = &open_calls_,
                                      .auth = auth_.get(),
+                                     .key_limiter = &key_limiter_,
                                      .spans = spans_.get()});
   return absl::OkStatus();
 }
@@ -201,7 +205,7 @@ absl::Status Gateway::StartHttp() {
   http_api_ = std::make_unique<openai::Api>(openai::ApiDependencies{
       .service = service_.get(),
       .clock = &clock_,
-      .models = [this] { return pool_->Models(); },
+      .models = [this](const ClientCall& call) { return service_->Models(call); },
       .ready = [this] { return IsReady(); },
       .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
       .fleet = [this] { return view_.Get(); },
@@ -219,11 +223,11 @@ absl::Status Gateway::StartScaler() {
   }
   ScalerOptions options = config_.scaler;
   options.resolver = config_.resolver;
+  options.token_file = config_.token_file;
   ASSIGN_OR_RETURN(scaler_, Scaler::Start(options, &admission_, &view_, timer_.get(), &clock_));
   return absl::OkStatus();
 }
 
-  options.token_file = config_.token_file;
 absl::Status Gateway::StartMetrics() {
   ASSIGN_OR_RETURN(metrics_server_,
                    common::MetricsServer::Start(config_.metrics_listen, metrics_.collectables(),

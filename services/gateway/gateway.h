@@ -24,6 +24,7 @@
 #include "services/gateway/relay/retry_budget.h"
 #include "services/gateway/relay/timer.h"
 #include "services/gateway/requests/auth.h"
+#include "services/gateway/requests/key_limiter.h"
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
 #include "services/gateway/scaler/scaler.h"
@@ -86,10 +87,11 @@ class Gateway {
   absl::once_flag ended_;
 
   std::unique_ptr<Authenticator> auth_;
+  KeyLimiter key_limiter_;
   std::unique_ptr<common::ReloadedTls> worker_tls_;
+  std::unique_ptr<common::TokenFile> token_;  // Null: workers ask for none.
   // The destructor ends these from the last to the first: servers, service, transport, pool,
   // discovery, timer.
-  std::unique_ptr<common::TokenFile> token_;  // Null: workers ask for none.
   std::unique_ptr<TimerThread> timer_;
   std::unique_ptr<Discovery> discovery_;
   std::unique_ptr<WorkerPool> pool_;

@@ -175,6 +175,15 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
         common::AddCounter(families, "continuo_gateway_unauthenticated_total",
                            "Calls of any method without a key that is known", {},
                            static_cast<double>(unauthenticated_.load(std::memory_order_relaxed)));
+        for (size_t i = 0; i < kKeyLimitNames.size(); ++i) {
+          common::AddCounter(
+              families, "continuo_gateway_key_rejections_total",
+              "Requests rejected by a limit of their key",
+              {{"limit", std::string(kKeyLimitNames[i])}},
+              key_limiter_ == nullptr
+                  ? 0
+                  : static_cast<double>(key_limiter_->num_rejected(static_cast<KeyLimit>(i))));
+        }
         common::AddCounter(families, "continuo_gateway_spans_dropped_total",
                            "Spans that no collector took", {},
                            static_cast<double>(dropped_spans_()));

@@ -20,6 +20,7 @@
 #include "services/base/clock.h"
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/relay/stream_relay.h"
+#include "services/gateway/requests/key_limiter.h"
 #include "services/gateway/routing/load_view.h"
 
 namespace continuo::gateway {
@@ -54,6 +55,9 @@ class GatewayMetrics : public RelayObserver {
   void OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion);
   // A call of any method, over gRPC or HTTP, came without a known key.
   void OnUnauthenticated() { unauthenticated_.fetch_add(1, std::memory_order_relaxed); }
+  // Sets the source of the rejections by keys' limits. Called before the first scrape; without it
+  // they are 0.
+  void set_key_limiter(const KeyLimiter* limiter) { key_limiter_ = limiter; }
   // Sets the source of the number of dropped spans. Called before the first scrape.
   void set_dropped_spans(std::function<int64_t()> dropped) { dropped_spans_ = std::move(dropped); }
 
@@ -99,6 +103,7 @@ class GatewayMetrics : public RelayObserver {
   prometheus::Family<prometheus::Histogram>& inter_token_;
   prometheus::Family<prometheus::Histogram>& migration_stall_;
   std::atomic<int64_t> unauthenticated_ = 0;
+  const KeyLimiter* key_limiter_ = nullptr;
   std::function<int64_t()> dropped_spans_ = [] { return 0; };
   std::shared_ptr<prometheus::Collectable> gauges_;
 

@@ -62,6 +62,16 @@ constexpr auto kEmbed = [](auto* stub, auto* context, auto* request, auto* respo
   stub->async()->Embed(context, request, response, std::move(done));
 };
 
+// Checks that the key is for the request's model. A key for one model says which one is meant
+// where the request does not.
+template <typename Request>
+absl::Status BindModel(const KeyGrant* key, KeyLimiter* limiter, Request* request) {
+  if (key != nullptr && key->models.size() == 1 && request->model().empty()) {
+    request->set_model(key->models.front());
+  }
+  return limiter->CheckModel(key, request->model());
+}
+
 // Ends a unary call at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -76,8 +86,12 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 class InferenceService::OpenStream : public RelayClient {
  public:
   OpenStream(InferenceService* service, RelayClient* client, std::string_view operation,
-             common::CallTrace trace)
-      : service_(service), client_(client), operation_(operation), trace_(std::move(trace)) {}
+             common::CallTrace trace, KeyLimiter::Claim claim)
+      : service_(service),
+        client_(client),
+        operation_(operation),
+        trace_(std::move(trace)),
+        claim_(std::move(claim)) {}
 
   void set_relay(const StreamRelay* relay) { relay_ = relay; }
   common::CallTrace* trace() { return &trace_; }
@@ -94,7 +108,7 @@ class InferenceService::OpenStream : public RelayClient {
 
  private:
   void Report(const absl::Status& status, const RelayReport& report) {
-    service_->OnStreamEnd(relay_, status, report, trace_.TraceId());
+    service_->OnStreamEnd(relay_, status, report, trace_.TraceId(), claim_);
     EndSpan(operation_, service_->dependencies_.metrics->PoolName(report.pool), report, status,
             &trace_);
   }
@@ -103,6 +117,7 @@ class InferenceService::OpenStream : public RelayClient {
   RelayClient* const client_;
   const std::string_view operation_;
   common::CallTrace trace_;
+  KeyLimiter::Claim claim_;
   const StreamRelay* relay_ = nullptr;
   bool given_up_ = false;  // Only used from the relay's callbacks, which come one at a time.
 };
@@ -110,16 +125,37 @@ class InferenceService::OpenStream : public RelayClient {
 InferenceService::InferenceService(const Dependencies& dependencies)
     : dependencies_(dependencies) {}
 
-absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
-  absl::StatusOr<std::string> tenant = dependencies_.auth->Authenticate(
-      call.metadata("authorization"), call.metadata("x-tenant-id"));
-  if (!tenant.ok()) dependencies_.metrics->OnUnauthenticated();
-  return tenant;
+absl::StatusOr<Caller> InferenceService::Identify(const ClientCall& call) const {
+  absl::StatusOr<Caller> caller = dependencies_.auth->Authenticate(call.metadata("authorization"),
+                                                                   call.metadata("x-tenant-id"));
+  if (!caller.ok()) dependencies_.metrics->OnUnauthenticated();
+  return caller;
 }
 
-absl::StatusOr<CallContext> InferenceService::ContextOf(const ClientCall& call) const {
+absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
+  ASSIGN_OR_RETURN(Caller caller, Identify(call));
+  return std::move(caller.tenant);
+}
+
+std::vector<v1::Model> InferenceService::Models(const ClientCall& call) const {
+  const absl::StatusOr<Caller> caller = Identify(call);
+  return caller.ok() ? Models(caller->key.get()) : std::vector<v1::Model>();
+}
+
+std::vector<v1::Model> InferenceService::Models(const KeyGrant* key) const {
+  std::vector<v1::Model> models = dependencies_.pool->Models();
+  if (key != nullptr) {
+    std::erase_if(models, [key](const v1::Model& model) { return !key->MayUse(model.name()); });
+  }
+  return models;
+}
+
+absl::StatusOr<CallContext> InferenceService::ContextOf(
+    const ClientCall& call, std::shared_ptr<const KeyGrant>* key) const {
   CallContext result;
-  ASSIGN_OR_RETURN(result.tenant, Authenticate(call));
+  ASSIGN_OR_RETURN(Caller caller, Identify(call));
+  result.tenant = std::move(caller.tenant);
+  *key = std::move(caller.key);
   result.request_id = call.metadata("x-request-id");
   if (!result.request_id.empty()) {
     RETURN_IF_ERROR(protocol::ValidateId("x-request-id", result.request_id));
@@ -154,12 +190,15 @@ absl::Status InferenceService::CheckOpen() const {
 
 absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
                                                      const common::CallTrace& trace,
-                                                     v1::GenerateRequest request) {
+                                                     v1::GenerateRequest request,
+                                                     KeyLimiter::Claim* claim) {
   RETURN_IF_ERROR(CheckOpen());
   RelayRequest result;
-  ASSIGN_OR_RETURN(result.context, ContextOf(call));
+  std::shared_ptr<const KeyGrant> key;
+  ASSIGN_OR_RETURN(result.context, ContextOf(call, &key));
   CarryTrace(trace, &result.context);
   RETURN_IF_ERROR(protocol::ValidateGenerate(request));
+  RETURN_IF_ERROR(BindModel(key.get(), dependencies_.key_limiter, &request));
   // The order of precedence is the worker's.
   const v1::GenerateResponse& received = request.continuation().received();
   const std::string& received_id = received.accepted().request_id();
@@ -187,6 +226,8 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
       .is_cold = dependencies_.relay.router->IsCold(request.model()),
       // An empty continuation continues nothing.
       .is_continuation = received.has_accepted() || received.deltas_size() > 0};
+  ASSIGN_OR_RETURN(*claim, dependencies_.key_limiter->Take(std::move(key), result.prompt_tokens,
+                                                           asked.is_continuation));
   absl::StatusOr<Admission::Ticket> ticket = dependencies_.admission->Admit(asked);
   // The workers matter only where the forecast alone rejects the request.
   if (protocol::ReasonOf(ticket.status()) == protocol::kReasonOverloaded &&
@@ -196,6 +237,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
     asked.has_free_worker = true;
     ticket = dependencies_.admission->Admit(asked);
   }
+  if (!ticket.ok()) claim->Refund();
   ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
   result.request = std::move(request);
   absl::MutexLock lock(&mutex_);
@@ -230,7 +272,8 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
                           dependencies_.relay.clock);
   SetRequest(request, &trace);
   const std::string_view operation = OperationOf(request);
-  absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request));
+  KeyLimiter::Claim claim;
+  absl::StatusOr<RelayRequest> admitted = Admit(call, trace, std::move(request), &claim);
   if (!admitted.ok()) {
     LogRejected(model, call.correlation_id, admitted.status(), trace.TraceId());
     EndSpan(operation, admitted.status(), &trace);
@@ -238,7 +281,7 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   }
   RequestKey key(admitted->context.tenant, admitted->context.request_id);
   const bool is_continuation = admitted->request.has_continuation();
-  auto* const stream = new OpenStream(this, client, operation, std::move(trace));
+  auto* const stream = new OpenStream(this, client, operation, std::move(trace), std::move(claim));
   auto relay = std::make_shared<StreamRelay>(dependencies_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
   const absl::Status entered = Enter(relay, std::move(key), is_continuation);
@@ -289,7 +332,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 }
 
 void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
-                                   const RelayReport& report, const std::string& trace_id) {
+                                   const RelayReport& report, const std::string& trace_id,
+                                   KeyLimiter::Claim& claim) {
+  claim.Settle(report.prompt_tokens + report.completion_tokens);
   dependencies_.metrics->OnRequestEnd({.model = report.model, .pool = report.pool}, status,
                                       report.duration);
   dependencies_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens,
@@ -301,6 +346,7 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                {"correlation_id", report.correlation_id},
                {"trace_id", trace_id},
                {"tenant", report.tenant},
+               {"key", claim.key() == nullptr ? "" : claim.key()->id()},
                {"model", report.model},
                {"pool", dependencies_.metrics->PoolName(report.pool)},
                {"worker", report.worker},
@@ -365,7 +411,8 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
                                                     const grpc::ByteBuffer& bytes,
                                                     grpc::ByteBuffer* response, Method method) {
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
-  absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes));
+  std::shared_ptr<const KeyGrant> key;
+  absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes), &key);
   if (!call_context.ok()) return Answer(context, call_context.status());
   const absl::StatusOr<int64_t> memory = MemoryOf<Request>(bytes);
   if (!memory.ok()) return Answer(context, memory.status());
@@ -374,6 +421,10 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
   if (!ticket.ok()) return Answer(context, ticket.status());
   absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
   if (!request.ok()) return Answer(context, request.status());
+  if (const absl::Status model = BindModel(key.get(), dependencies_.key_limiter, &*request);
+      !model.ok()) {
+    return Answer(context, model);
+  }
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   using Call = ForwardedCall<Request, Response, Method>;
   auto* const reactor = new ForwardedReactor<Call>(dependencies_.open_calls);
@@ -394,7 +445,9 @@ TextService::Cancel InferenceService::Ask(const ClientCall& call, Request reques
                                           Done<Response> done, Method method) {
   const auto admit = [&]() -> absl::StatusOr<std::pair<CallContext, Admission::Ticket>> {
     RETURN_IF_ERROR(CheckOpen());
-    ASSIGN_OR_RETURN(CallContext context, ContextOf(call));
+    std::shared_ptr<const KeyGrant> key;
+    ASSIGN_OR_RETURN(CallContext context, ContextOf(call, &key));
+    RETURN_IF_ERROR(BindModel(key.get(), dependencies_.key_limiter, &request));
     ASSIGN_OR_RETURN(
         Admission::Ticket ticket,
         dependencies_.forwarded->Admit({.bytes = MemoryOf(request), .tenant = context.tenant}));
@@ -472,10 +525,10 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
                                                        const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
-  const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
-  if (!stranger.ok()) return Answer(context, stranger);
+  const absl::StatusOr<Caller> caller = Identify(CallOf(*context, *bytes));
+  if (!caller.ok()) return Answer(context, caller.status());
   v1::ListModelsResponse list;
-  for (v1::Model& model : dependencies_.pool->Models()) *list.add_models() = std::move(model);
+  for (v1::Model& model : Models(caller->key.get())) *list.add_models() = std::move(model);
   SerializeMessage(list, response);
   return Answer(context, absl::OkStatus());
 }
@@ -484,11 +537,11 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
                                                      const grpc::ByteBuffer* bytes,
                                                      grpc::ByteBuffer* response) {
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
-  const absl::Status stranger = Authenticate(CallOf(*context, *bytes)).status();
-  if (!stranger.ok()) return Answer(context, stranger);
+  const absl::StatusOr<Caller> caller = Identify(CallOf(*context, *bytes));
+  if (!caller.ok()) return Answer(context, caller.status());
   const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
   if (!request.ok()) return Answer(context, request.status());
-  std::vector<v1::Model> models = dependencies_.pool->Models();
+  std::vector<v1::Model> models = Models(caller->key.get());
   if (request->name().empty() && models.size() > 1) {
     return Answer(context, protocol::FieldError("name", absl::StrCat("is needed: ", models.size(),
                                                                      " models are served here")));

@@ -25,6 +25,7 @@
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/text_service.h"
 #include "services/gateway/requests/auth.h"
+#include "services/gateway/requests/key_limiter.h"
 #include "services/gateway/workers/worker_pool.h"
 
 namespace continuo::gateway {
@@ -53,6 +54,7 @@ class InferenceService
     GatewayMetrics* metrics = nullptr;
     OpenCalls* open_calls = nullptr;
     const Authenticator* auth = nullptr;
+    KeyLimiter* key_limiter = nullptr;
     common::SpanExporter* spans = nullptr;  // Null: nothing is traced.
   };
   explicit InferenceService(const Dependencies& dependencies);
@@ -72,6 +74,8 @@ class InferenceService
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
                                                     v1::GenerateRequest request,
                                                     RelayClient* client) override;
+  // The models that the caller may use.
+  std::vector<v1::Model> Models(const ClientCall& call) const;
   void OnRejected(const std::string& model, const std::string& correlation_id,
                   const absl::Status& status) override;
   std::string MakeRequestId() override;
@@ -112,10 +116,15 @@ class InferenceService
   std::vector<std::shared_ptr<StreamRelay>> OpenRelays() const;
   // UNAVAILABLE after BeginDrain.
   absl::Status CheckOpen() const;
+  // `claim` becomes the place that the caller's key gives to an admitted request.
   absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const common::CallTrace& trace,
-                                     v1::GenerateRequest request);
-  // The tenant, deadline and trace of a call, and the request id where the client sent one.
-  absl::StatusOr<CallContext> ContextOf(const ClientCall& call) const;
+                                     v1::GenerateRequest request, KeyLimiter::Claim* claim);
+  absl::StatusOr<Caller> Identify(const ClientCall& call) const;
+  std::vector<v1::Model> Models(const KeyGrant* key) const;
+  // The tenant, deadline and trace of a call, and the request id where the client sent one. `key`
+  // becomes the caller's.
+  absl::StatusOr<CallContext> ContextOf(const ClientCall& call,
+                                        std::shared_ptr<const KeyGrant>* key) const;
   // Sends the request to a worker of its model, and to another one where that is lost.
   template <typename Request, typename Response, typename Method>
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
@@ -129,7 +138,7 @@ class InferenceService
   absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
                      bool is_continuation);
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report,
-                   const std::string& trace_id);
+                   const std::string& trace_id, KeyLimiter::Claim& claim);
   void LogRejected(const std::string& model, const std::string& correlation_id,
                    const absl::Status& status, const std::string& trace_id);
 

@@ -197,14 +197,16 @@ HttpResponse Api::Ready() const {
           .body = ErrorJson(503, "no worker takes requests", "no_worker")};
 }
 
-HttpResponse Api::Get(const Route& route, std::string_view path) {
+HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
+  const std::string_view path = View(request.target());
   switch (route.id) {
     case RouteId::kPage:
       return PageResponse();
     case RouteId::kFleet:
       return {.body = FleetJson(*dependencies_.fleet())};
     case RouteId::kModels:
-      return {.body = ModelsJson(dependencies_.models(), start_seconds_)};
+      return {.body = ModelsJson(dependencies_.models(CallOf(request, dependencies_.clock->Now())),
+                                 start_seconds_)};
     case RouteId::kHealth:
     case RouteId::kPing:
       return Ready();
@@ -220,7 +222,8 @@ HttpResponse Api::Get(const Route& route, std::string_view path) {
       break;
   }
   const std::string name(ModelNameOf(path));
-  for (const v1::Model& model : dependencies_.models()) {
+  const ClientCall call = CallOf(request, dependencies_.clock->Now());
+  for (const v1::Model& model : dependencies_.models(call)) {
     // A name may be a path itself.
     if (ModelNameOf(NormalPath(absl::StrCat("/v1/models/", model.name()))) == name) {
       return {.body = ModelJson(model, start_seconds_)};
@@ -246,7 +249,7 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
     default:
       break;
   }
-  HttpResponse response = Get(route, path);
+  HttpResponse response = Get(route, request);
   DropBody(connection, request);
   co_await connection.Respond(std::move(response));
 }

@@ -30,7 +30,8 @@ namespace continuo::gateway::openai {
 struct ApiDependencies {
   GenerateService* service = nullptr;
   const Clock* clock = nullptr;
-  std::function<std::vector<v1::Model>()> models;
+  // The models that the caller may use.
+  std::function<std::vector<v1::Model>(const ClientCall&)> models;
   std::function<bool()> ready;           // true while a worker takes requests
   std::function<std::string()> metrics;  // in Prometheus' text format
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
@@ -64,7 +65,7 @@ class Api : public HttpHandler {
                                           HttpRequest request);
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
-  HttpResponse Get(const Route& route, std::string_view path);
+  HttpResponse Get(const Route& route, const HttpRequest& request);
   // For probes: tells whether a worker takes requests.
   HttpResponse Ready() const;
   HttpResponse ErrorOf(const ParamNames& names, const absl::Status& status,

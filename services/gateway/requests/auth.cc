@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/requests/auth.h"
 
-#include <openssl/crypto.h>
-#include <openssl/sha.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <tuple>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
@@ -22,131 +15,28 @@ namespace continuo::gateway {
 namespace {
 
 constexpr char kDefaultTenant[] = "default";
-constexpr std::string_view kHashPrefix = "sha256:";
-constexpr size_t kMinKeyBytes = 16, kMaxKeyBytes = 512;
-constexpr uintmax_t kMaxFileBytes = 16 << 20;
+constexpr uint64_t kMaxFileBytes = 16 << 20;
 
-absl::StatusOr<std::string> ReadKeysFile(const std::string& path) {
-  std::error_code error;
-  // Reading a pipe would block.
-  if (!std::filesystem::is_regular_file(path, error) || error) {
-    return absl::InvalidArgumentError("is not a file that can be read");
-  }
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (!error && size > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has ", size, " bytes, the limit is ", kMaxFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError("is not a file that can be read");
-  }
-  return text;
-}
-
-bool IsPrintable(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return c > 0x20 && c <= 0x7e; });
-}
-
-// Removes everything up to and including the first of `separators` from the front of `text`, and
-// returns it without the separator.
-std::string_view NextPart(std::string_view& text, std::string_view separators) {
-  const size_t end = std::min(text.find_first_of(separators), text.size());
-  const std::string_view part = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return part;
-}
-
-// The next word between spaces; "" at the end.
-std::string_view NextWord(std::string_view& text) {
+// Removes the next word between spaces from the front of `text`; "" at the end.
+std::string_view NextPiece(std::string_view& text) {
   constexpr std::string_view kSpaces = " \t\r";
-  std::string_view word;
-  while (word.empty() && !text.empty()) word = NextPart(text, kSpaces);
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  text.remove_prefix(begin);
+  const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
+  text.remove_prefix(word.size());
   return word;
 }
 
 // The text after "Bearer"; the scheme's case does not matter.
 std::optional<std::string_view> BearerKey(std::string_view authorization) {
-  const std::string_view scheme = NextWord(authorization);
-  const std::string_view key = NextWord(authorization);
+  const std::string_view scheme = NextPiece(authorization);
+  const std::string_view key = NextPiece(authorization);
   if (!absl::EqualsIgnoreCase(std::string(scheme), "bearer") || key.empty()) return std::nullopt;
-  if (!NextWord(authorization).empty()) return std::nullopt;
+  if (!NextPiece(authorization).empty()) return std::nullopt;
   return key;
 }
 
 }  // namespace
-
-KeyRing::Digest KeyRing::DigestOf(std::string_view key) {
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
-  return digest;
-}
-
-absl::StatusOr<KeyRing> KeyRing::Parse(std::string_view text) {
-  KeyRing ring;
-  std::vector<std::pair<Entry, int>> read;  // with the line
-  int number = 0;
-  while (!text.empty()) {
-    const std::string_view line = NextPart(text, "\n");
-    ++number;
-    const auto bad = [number](const std::string& why) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", why));
-    };
-    std::string_view rest = line;
-    const std::string_view tenant = NextWord(rest);
-    std::string_view key = NextWord(rest);
-    if (tenant.empty() || tenant.front() == '#') continue;
-    if (key.empty() || !NextWord(rest).empty()) {
-      return bad("must be a tenant and a key, with a space between them");
-    }
-    if (tenant.size() > 128 || !IsPrintable(tenant)) {
-      return bad("a tenant must have 1 to 128 printable ASCII characters");
-    }
-    Entry entry = {.tenant = std::string(tenant)};
-    if (key.starts_with(kHashPrefix)) {
-      key.remove_prefix(kHashPrefix.size());
-      if (key.size() != 2 * entry.digest.size() ||
-          !std::ranges::all_of(key, [](char c) { return absl::ascii_isxdigit(c); })) {
-        return bad("sha256: must be followed by 64 hexadecimal digits");
-      }
-      std::ranges::copy(absl::HexStringToBytes(std::string(key)), entry.digest.begin());
-    } else {
-      if (key.size() < kMinKeyBytes || key.size() > kMaxKeyBytes || !IsPrintable(key)) {
-        return bad(absl::StrCat("a key must have ", kMinKeyBytes, " to ", kMaxKeyBytes,
-                                " printable ASCII characters"));
-      }
-      entry.digest = DigestOf(key);
-    }
-    read.emplace_back(std::move(entry), number);
-  }
-  std::ranges::sort(read, {}, [](const auto& r) { return std::tie(r.first.digest, r.second); });
-  for (auto& [entry, line] : read) {
-    const bool known = !ring.entries_.empty() && ring.entries_.back().digest == entry.digest;
-    if (!known) {
-      ring.entries_.push_back(std::move(entry));
-    } else if (ring.entries_.back().tenant != entry.tenant) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", line, ": the key is another tenant's already"));
-    }
-  }
-  if (ring.entries_.empty()) return absl::InvalidArgumentError("has no key");
-  return ring;
-}
-
-std::optional<std::string> KeyRing::TenantOf(std::string_view key) const {
-  const Digest digest = DigestOf(key);
-  size_t found = entries_.size();
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    // All ones if they agree; no branch depends on it.
-    const size_t agree =
-        size_t{0} - static_cast<size_t>(CRYPTO_memcmp(digest.data(), entries_[i].digest.data(),
-                                                      digest.size()) == 0);
-    found = (agree & i) | (~agree & found);
-  }
-  if (found == entries_.size()) return std::nullopt;
-  return entries_[found].tenant;
-}
 
 absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(AuthOptions options) {
   // Not make_unique: the constructor is private.
@@ -163,56 +53,51 @@ absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(AuthOptions o
     return absl::InvalidArgumentError(
         absl::StrCat("--api_keys_file: \"", path, "\": ", why.message()));
   };
-  absl::StatusOr<std::string> text = ReadKeysFile(path);
+  absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxFileBytes);
   if (!text.ok()) return bad(text.status());
   absl::StatusOr<KeyRing> ring = KeyRing::Parse(*text);
   if (!ring.ok()) return bad(ring.status());
   {
-    absl::MutexLock reload_lock(&a->reload_mutex_);
-    a->seen_ = std::move(text);
     absl::MutexLock lock(&a->mutex_);
     a->keys_ = std::make_shared<const KeyRing>(*std::move(ring));
   }
-  a->watcher_ = std::thread([a] {
-    while (!a->stop_.WaitForNotificationWithTimeout(a->options_.poll_interval)) a->Reload();
-  });
+  a->file_ = std::make_unique<WatchedFile>(
+      path, kMaxFileBytes, a->options_.poll_interval, *std::move(text),
+      [a](const absl::StatusOr<std::string>& changed) { a->OnFile(changed); });
   return result;
 }
 
-Authenticator::~Authenticator() {
-  stop_.Notify();
-  if (watcher_.joinable()) watcher_.join();
-}
-
-absl::StatusOr<std::string> Authenticator::Authenticate(std::string_view authorization,
-                                                        std::string_view tenant_header) const {
+absl::StatusOr<Caller> Authenticator::Authenticate(std::string_view authorization,
+                                                   std::string_view tenant_header) const {
   std::shared_ptr<const KeyRing> keys;
   {
     absl::MutexLock lock(&mutex_);
     keys = keys_;
   }
   if (keys == nullptr) {
-    if (!options_.trust_tenant_header || tenant_header.empty()) return kDefaultTenant;
+    if (!options_.trust_tenant_header || tenant_header.empty()) {
+      return Caller{.tenant = kDefaultTenant};
+    }
     RETURN_IF_ERROR(protocol::ValidateId("x-tenant-id", tenant_header));
-    return std::string(tenant_header);
+    return Caller{.tenant = std::string(tenant_header)};
   }
   const std::optional<std::string_view> key = BearerKey(authorization);
   if (!key.has_value()) {
     return absl::UnauthenticatedError("a key is needed: authorization: Bearer KEY");
   }
-  if (key->size() <= kMaxKeyBytes) {
-    if (std::optional<std::string> tenant = keys->TenantOf(*key)) return *std::move(tenant);
+  if (key->size() > kMaxKeyBytes) return absl::UnauthenticatedError("the key is not valid");
+  std::shared_ptr<const KeyGrant> grant = keys->Find(*key);
+  if (grant == nullptr) return absl::UnauthenticatedError("the key is not valid");
+  const Clock& clock = options_.clock != nullptr ? *options_.clock : system_clock_;
+  if (clock.Now() >= grant->expires) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("the key has expired: ",
+                     absl::FormatTime(absl::RFC3339_sec, grant->expires, absl::UTCTimeZone())));
   }
-  return absl::UnauthenticatedError("the key is not valid");
+  return Caller{.tenant = grant->tenant, .key = std::move(grant)};
 }
 
-void Authenticator::Reload() {
-  if (options_.keys_file.empty()) return;
-  absl::MutexLock reload_lock(&reload_mutex_);
-  absl::StatusOr<std::string> text = ReadKeysFile(options_.keys_file);
-  // The whole text is compared, because times and sizes can stay the same.
-  if (text == seen_) return;
-  seen_ = text;
+void Authenticator::OnFile(const absl::StatusOr<std::string>& text) {
   absl::StatusOr<int> outcome = 0;
   absl::StatusOr<KeyRing> ring = text.ok() ? KeyRing::Parse(*text) : text.status();
   if (ring.ok()) {
@@ -224,6 +109,10 @@ void Authenticator::Reload() {
     outcome = ring.status();
   }
   if (options_.on_change) options_.on_change(outcome);
+}
+
+void Authenticator::Reload() {
+  if (file_ != nullptr) file_->Look();
 }
 
 }  // namespace continuo::gateway

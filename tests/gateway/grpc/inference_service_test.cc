@@ -51,6 +51,7 @@ class InferenceServiceTest : public ::testing::Test {
   Admission admission_{AdmissionLimits{}, &queue_clock_}, forwarded_{AdmissionLimits{}};
   GatewayMetrics metrics_{&admission_, &view_, &clock_};
   std::unique_ptr<Authenticator> auth_ = *Authenticator::Open({});
+  KeyLimiter key_limiter_{&queue_clock_};
   OpenCalls open_calls_;
   InferenceService service_{InferenceService::Dependencies{
       .relay = {.router = &router_, .timer = &timer_, .clock = &clock_, .observer = &metrics_},
@@ -58,7 +59,8 @@ class InferenceServiceTest : public ::testing::Test {
       .forwarded = &forwarded_,
       .metrics = &metrics_,
       .open_calls = &open_calls_,
-      .auth = auth_.get()}};
+      .auth = auth_.get(),
+      .key_limiter = &key_limiter_}};
 };
 
 TEST_F(InferenceServiceTest, AnOpenStreamIsEnded) {

@@ -14,7 +14,7 @@ ApiDependencies FakeApi(Service* service, const Clock* clock) {
   return {.service = service,
           .clock = clock,
           .models =
-              [] {
+              [](const ClientCall& /*call*/) {
                 v1::Model model;
                 model.set_name("org/fake");
                 return std::vector{model};
