@@ -147,7 +147,7 @@ void Fp8MatMul::Multiply(const MatMulInput& input, std::span<const Product> prod
 }
 
 void Fp8MatMul::MultiplySmallM(const Fp8Rows& x, std::span<const Product> products,
-                                int64_t first_row, int64_t n) {
+                               int64_t first_row, int64_t n) {
   const auto is_like_first = [&](const Product& p) { return p.out.dtype == products[0].out.dtype; };
   if (products.size() > size_t{kMaxJoinedProducts} ||
       !std::all_of(products.begin(), products.end(), is_like_first)) {

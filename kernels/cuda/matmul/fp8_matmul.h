@@ -39,7 +39,7 @@ class Fp8MatMul {
 
   // Multiplies n rows of x, of the products' rows from first_row on, by SmallMMatMul.
   void MultiplySmallM(const Fp8Rows& x, std::span<const Product> products, int64_t first_row,
-                       int64_t n);
+                      int64_t n);
 
   CudaContext& context_;
   CublasLtMatMul& cublaslt_;

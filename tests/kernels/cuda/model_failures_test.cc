@@ -37,8 +37,12 @@ bool IsEnd(const std::string& function) {
 // that asks for more shared memory is named itself.
 std::string NameOf(const ShimCall& call) {
   static const std::map<std::string, std::string> kOps = {
-      {"Choose", "SampleTokens"},       {"FindMax", "SampleTokens"},     {"Gather", "SampleTokens"},
-      {"OrderEntries", "RouteExperts"}, {"PickExperts", "RouteExperts"}, {"Weigh", "SampleTokens"},
+      {"Choose", "SampleTokens"},
+      {"FindMax", "SampleTokens"},
+      {"Gather", "SampleTokens"},
+      {"OrderEntries", "RouteExperts"},
+      {"PickExperts", "RouteExperts"},
+      {"Weigh", "SampleTokens"},
       {"cudaFuncSetAttribute", "DecodeAttention"}};
   const auto op = kOps.find(call.function);
   return absl::StrCat("cuda:0: ", op == kOps.end() ? call.function : op->second);
