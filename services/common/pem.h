@@ -27,8 +27,8 @@ absl::Time CertificateEnd(std::string_view certificates);
 struct CertificateNames {
   std::vector<std::string> dns, uris;
 };
-// Those of the first certificate, as they are. Names with bytes that are not printable ASCII, which
-// could pass for others where they are cut or shown, are left out.
+// Returns the names of the first certificate, as they are. Names with bytes that are not printable
+// ASCII, which could pass for others where they are cut or shown, are left out.
 CertificateNames NamesOf(std::string_view pem);
 
 }  // namespace continuo::common

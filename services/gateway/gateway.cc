@@ -38,7 +38,7 @@ absl::StatusOr<common::TlsFiles> WorkerTls(const GatewayConfig& config) {
   return files;
 }
 
-// What decides on the names in workers' certificates; null where the address, or
+// Makes the verifier of the names in workers' certificates; null where the address, or
 // --worker_tls_server_name, does.
 absl::StatusOr<std::shared_ptr<grpc::experimental::CertificateVerifier>> WorkerVerifier(
     const GatewayConfig& config, const common::TlsFiles& files) {

@@ -90,7 +90,7 @@ absl::Status PeerCheck::CheckToken(const grpc::ServerContextBase& context) const
   if (token_ == nullptr) return absl::OkStatus();
   const auto [begin, end] = context.client_metadata().equal_range(kTokenMetadata);
   if (begin == end) return NoToken("the token of the fleet is needed: x-continuo-token");
-  // Of several, one would have to be chosen.
+  // A call with several tokens would have to be judged by one of them.
   if (std::next(begin) != end) return NoToken("there is more than one x-continuo-token");
   const std::string_view token(begin->second.data(), begin->second.size());
   if (token_->tokens()->Contain(token)) return absl::OkStatus();

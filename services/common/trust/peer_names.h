@@ -26,7 +26,7 @@ class PeerNames {
                                          const std::vector<std::string>& names);
 
   bool empty() const { return dns_.empty() && uris_.empty(); }
-  // Whether one of the certificate's names is in the list.
+  // Returns whether one of the certificate's names is in the list.
   bool Allow(const CertificateNames& names) const;
 
  private:

@@ -32,7 +32,7 @@ class Tokens {
 
   // The token that is sent.
   const std::string& first() const { return first_; }
-  // Whether it is one of them. Takes the same time whether and whichever one agrees.
+  // Returns whether `token` is one of them. It takes the same time whichever one agrees, if any.
   bool Contain(std::string_view token) const;
 
  private:

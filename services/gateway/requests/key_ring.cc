@@ -70,7 +70,8 @@ absl::StatusOr<KeyGrant::Digest> ParseKey(std::string_view key) {
   return digest;
 }
 
-// Whether `text` has the shape, in which 9 stands for a digit and everything else for itself.
+// Returns whether `text` has the shape, in which 9 stands for a digit and everything else for
+// itself.
 bool HasShape(std::string_view text, std::string_view shape) {
   return std::ranges::equal(
       text, shape, [](char c, char s) { return s == '9' ? absl::ascii_isdigit(c) : c == s; });

@@ -23,7 +23,7 @@ struct KeyLimits {
   friend bool operator==(const KeyLimits&, const KeyLimits&) = default;
 };
 
-// What a key allows. Immutable.
+// A grant says what a key allows. It is immutable.
 struct KeyGrant {
   using Digest = std::array<uint8_t, 32>;
 
@@ -56,7 +56,7 @@ class KeyRing {
   // names the line, never its content.
   static absl::StatusOr<KeyRing> Parse(std::string_view text);
 
-  // What a key allows, whether it has expired or not; null for one that is unknown. Takes the same
+  // Returns what a key allows, expired or not; null for one that is unknown. It takes the same
   // time whether and whichever entry agrees: every digest is compared, each in constant time.
   std::shared_ptr<const KeyGrant> Find(std::string_view key) const;
 

@@ -69,7 +69,7 @@ Json JsonOf(const Value& value) {
       [](const auto& v) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, std::vector<std::string_view>>) {
-          return Json(v.size());
+          return Json("a list of strings");  // no field takes one
         } else if constexpr (std::is_same_v<T, std::string_view>) {
           return Json(std::string(v));
         } else {
@@ -92,7 +92,7 @@ class ConfigConverter {
       if (value == nullptr || field == nullptr) continue;
       ASSIGN_OR_RETURN(json_[field], Scalar(key, *value));
     }
-    RETURN_IF_ERROR(AddVocabulary());
+    AddVocabulary();
     RETURN_IF_ERROR(AddFamily());
     RETURN_IF_ERROR(AddRope());
     ConfigTexts texts;
@@ -145,11 +145,10 @@ class ConfigConverter {
     return Json(list->front());
   }
 
-  absl::Status AddVocabulary() {
+  void AddVocabulary() {
     const Tensor* const embedding = file_.FindTensor("token_embd.weight");
     if (embedding != nullptr) json_["vocab_size"] = embedding->shape.front();
     json_["tie_word_embeddings"] = file_.FindTensor("output.weight") == nullptr;
-    return absl::OkStatus();
   }
 
   bool HasTensor(std::string_view end) const {
@@ -206,11 +205,7 @@ class ConfigConverter {
   }
 
   absl::Status AddRope() {
-    const int64_t heads =
-        std::max<int64_t>(1, file_.Whole(Key("attention.head_count")).value_or(1));
-    const int64_t head_dim =
-        file_.Whole(Key("attention.key_length"))
-            .value_or(file_.Whole(Key("embedding_length")).value_or(0) / heads);
+    const int64_t head_dim = HeadDim(file_, architecture_);
     const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(head_dim);
     if (head_dim > 0 && rotated != head_dim) {
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);

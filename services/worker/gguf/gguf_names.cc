@@ -176,14 +176,17 @@ absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
                                                "\" is not known; known are ", known));
 }
 
+int64_t HeadDim(const GgufFile& file, const Architecture& architecture) {
+  const std::string prefix = absl::StrCat(Absl(architecture.name), ".");
+  const int64_t heads = file.Whole(prefix + "attention.head_count").value_or(1);
+  const int64_t embedding = file.Whole(prefix + "embedding_length").value_or(0);
+  return file.Whole(prefix + "attention.key_length")
+      .value_or(embedding / std::max<int64_t>(1, heads));
+}
+
 absl::StatusOr<std::vector<NamedTensor>> NamedTensors(const GgufFile& file) {
   ASSIGN_OR_RETURN(const Architecture* const architecture, FindArchitecture(file));
-  const std::string prefix = absl::StrCat(Absl(architecture->name), ".");
-  const int64_t heads =
-      std::max<int64_t>(1, file.Whole(prefix + "attention.head_count").value_or(1));
-  const int64_t head_dim =
-      file.Whole(prefix + "attention.key_length")
-          .value_or(file.Whole(prefix + "embedding_length").value_or(0) / heads);
+  const int64_t head_dim = HeadDim(file, *architecture);
   if (architecture->interleaved_heads && (head_dim < 2 || head_dim % 2 != 0)) {
     return absl::InvalidArgumentError(absl::StrCat(file.name(), ": has heads of ", head_dim,
                                                    " elements; they must be even in number"));

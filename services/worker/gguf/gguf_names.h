@@ -25,6 +25,10 @@ struct Architecture {
 // is not known and lists those that are.
 absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file);
 
+// Elements of a head: the key's, or else the embedding's by the number of heads; 0 where neither is
+// told.
+int64_t HeadDim(const GgufFile& file, const Architecture& architecture);
+
 // A tensor by the name that Hugging Face's files give it.
 struct NamedTensor {
   std::string name;

@@ -192,15 +192,17 @@ class Writer:
                 one = np.float32(self.arch == "gemma2" and name.endswith("norm.weight"))
                 self.out.add_tensor(new, values + one)
             else:
-                values = self.add_matrix(new, values, names)
+                values = self.add_matrix(new, values)
             meant[name] = halves(values, permuted) if permuted else values
         self.add_experts(experts, meant)
         write_safetensors(self.model / "model.safetensors", meant)
 
-    def add_matrix(self, name, values, names):
+    def add_matrix(self, name, values):
         # Routers are never quantised.
-        kind = T.F32 if "ffn_gate_inp" in name else TYPES[self.next_type % len(TYPES)]
-        self.next_type += kind != T.F32 or "ffn_gate_inp" not in name
+        kind = T.F32
+        if "ffn_gate_inp" not in name:
+            kind = TYPES[self.next_type % len(TYPES)]
+            self.next_type += 1
         data, values = stored(values, kind, self.draw)
         self.out.add_tensor(name, data, raw_dtype=kind)
         return values
@@ -213,7 +215,7 @@ class Writer:
             part = {"w1": "gate", "w3": "up", "w2": "down"}.get(matrix, matrix.removesuffix("_proj"))
             joined.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", {})[int(expert)] = name
         for new, members in joined.items():
-            values = self.add_matrix(new, np.stack([experts[members[i]] for i in range(len(members))]), None)
+            values = self.add_matrix(new, np.stack([experts[members[i]] for i in range(len(members))]))
             for i, name in members.items():
                 meant[name] = values[i]
 

@@ -28,7 +28,7 @@ std::optional<HttpProblem> CheckHeader(const HttpRequest& header);
 // which only OPTIONS may ask for.
 std::string PathOf(std::string_view target);
 
-// What follows the ? of a target, as it is written; empty where there is none.
+// Returns what follows the ? of a target, as it is written; empty where there is none.
 std::string_view QueryOf(std::string_view target);
 
 // The value of the first `name=value` of a query, decoded as forms are: + is a space. Nothing where
