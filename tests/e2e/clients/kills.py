@@ -4,8 +4,8 @@
 Each worker is behind a link, a proxy for the frames of HTTP/2 (RFC 9113). Where the whole fleet is
 there and a worker has delivered the first tokens of a stream, the link holds the next piece back and
 kills the worker (SIGKILL). So the gateway has some of the answer and not the rest, however fast the
-machine is. Of answers in one piece, which a worker sends at their end, the end is held back. A
-successor is started at once; when the gateway knows it, the next answer is cut."""
+machine is and however many messages a frame has. Of answers in one piece, which a worker sends at their
+end, the end is held back. A successor is started at once; when the gateway knows it, the next answer is cut."""
 import collections
 import pathlib
 import socket
@@ -20,11 +20,11 @@ from base import *  # noqa: E402
 GENERATE = b"/continuo.v1.InferenceService/Generate"
 PREFACE_BYTES, HEAD_BYTES, MESSAGE_HEAD_BYTES = 24, 9, 5
 DATA, HEADERS, CONTINUATION = 0, 1, 9
-END_HEADERS, PADDED, PRIORITY = 4, 8, 32
+END_STREAM, END_HEADERS, PADDED, PRIORITY = 1, 4, 8, 32
 
 
 class Frame:
-    """One frame of HTTP/2, which is not changed."""
+    """One frame of HTTP/2."""
 
     def __init__(self, head, payload):
         self.bytes, self.payload = head + payload, payload
@@ -50,6 +50,12 @@ class Frame:
             content = content[5:]
         return content[:len(content) - pad]
 
+    def part(self, content, is_last=False):
+        """A frame of data with this part of the content; the last one ends the stream if this one does."""
+        flags = self.flags & END_STREAM if is_last else 0
+        return (len(content).to_bytes(3, "big") + bytes([self.kind, flags])
+                + self.stream.to_bytes(4, "big") + content)
+
 
 class Answers:
     """The answers of Generate on one connection, as far as they were forwarded."""
@@ -73,29 +79,35 @@ class Answers:
             if headers.get(b":path") == GENERATE:
                 self._generating.add(frame.stream)
 
-    def progress(self, frame):
-        """(tokens of the answer before this piece of it, whether this piece is its end); None for
-        frames of anything else."""
+    def pieces(self, frame):
+        """The frame as (bytes, tokens of the answer before it, whether the answer's end is in it), a piece
+        for each message of an answer that ends in it; both are None for all else."""
         if frame.kind != DATA or not frame.payload or frame.stream not in self._generating:
-            return None
-        before = self._num_tokens[frame.stream]
-        unread = self._unread[frame.stream] + frame.content()
-        is_end = False
-        while len(unread) >= MESSAGE_HEAD_BYTES:
+            yield frame.bytes, None, None
+            return
+        content, sent = frame.content(), 0
+        self._unread[frame.stream] += content
+        while True:
+            unread = self._unread[frame.stream]
+            if len(unread) < MESSAGE_HEAD_BYTES:
+                break
             end = MESSAGE_HEAD_BYTES + int.from_bytes(unread[1:MESSAGE_HEAD_BYTES], "big")
             if len(unread) < end:
                 break
             response = pb.GenerateResponse.FromString(unread[MESSAGE_HEAD_BYTES:end])
+            self._unread[frame.stream] = unread[end:]
+            until = len(content) - len(unread) + end
+            before = self._num_tokens[frame.stream]
             self._num_tokens[frame.stream] += sum(len(d.token_ids) for d in response.deltas)
-            is_end = is_end or response.HasField("summary")
-            unread = unread[end:]
-        self._unread[frame.stream] = unread
-        return before, is_end
+            yield frame.part(content[sent:until]), before, response.HasField("summary")
+            sent = until
+        if sent < len(content) or frame.flags & END_STREAM:
+            yield frame.part(content[sent:], is_last=True), self._num_tokens[frame.stream], False
 
 
 class Link:
     """Forwards a gateway's connections to the worker at `target`; closes them while there is none.
-    `is_cut(num_tokens, is_end)` is asked before each piece of an answer, as Answers.progress tells
+    `is_cut(num_tokens, is_end)` is asked before each piece of an answer, as Answers.pieces tells
     them; where it is true, this piece is dropped and the connection ends."""
 
     def __init__(self, target, is_cut):
@@ -153,10 +165,10 @@ class Link:
     def _back(self, worker, gateway, answers):
         source = worker.makefile("rb")
         while (frame := Frame.read(source)) is not None:
-            progress = answers.progress(frame)
-            if progress is not None and self._is_cut(*progress):
-                return
-            gateway.sendall(frame.bytes)
+            for piece, num_tokens, is_end in answers.pieces(frame):
+                if num_tokens is not None and self._is_cut(num_tokens, is_end):
+                    return
+                gateway.sendall(piece)
 
 
 class Kills:
@@ -171,7 +183,7 @@ class Kills:
         cls.lock = threading.Lock()
         cls.is_armed, cls.takes_whole, cls.num_cut, cls.num_cut_streams = False, False, 0, 0
         cls.successor, cls.failure = None, None
-        cls.links = [Link(worker.address, lambda *progress, i=i: cls.cut(i, *progress))
+        cls.links = [Link(worker.address, lambda *piece, i=i: cls.cut(i, *piece))
                      for i, worker in enumerate(cls.workers)]
         return [link.address for link in cls.links]
 
