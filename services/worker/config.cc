@@ -82,8 +82,10 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
              "Folder of a Hugging Face model, also one in a hub's cache; a GGUF file, of several "
              "parts the first; or a manifest of an Ollama store.");
   flags.Require("model");
-  flags.Text("model_name", &c.model_name,
-             "Name that clients use for the model. Default: the folder's name.");
+  flags.Text(
+      "model_name", &c.model_name,
+      "Name that clients use for the model. Default: the name of its folder, of its GGUF file "
+      "without .gguf, or of the hub's or the store's model.");
   flags.Choice("weights", &load.precision.weights, model::WeightSchemeNames(),
                "Format that weights are computed in. auto: as stored, but fp32 for stored fp16. "
                "int8 and int4 are rounded at load, in groups of 128 and 64 columns. fp16 (CUDA) "

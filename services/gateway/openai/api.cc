@@ -13,7 +13,7 @@
 #include "services/gateway/openai/http/inflate.h"
 #include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/error_json.h"
-#include "services/gateway/openai/json/members.h"
+#include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/page.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/openai/unknown_path.h"

@@ -74,7 +74,10 @@ TEST(TokenizerInfoTest, TheTemplateIsTheOneThatIsUsed) {
                     .chat_template = "{{ 'file' }}"})["chat_template"],
             "{{ 'file' }}");
   const char* const other = R"({"chat_template": [{"name": "tool_use", "template": "t"}]})";
-  EXPECT_FALSE(InfoOf({.tokenizer_json = kTokenizer, .tokenizer_config_json = other})
+  EXPECT_EQ(InfoOf({.tokenizer_json = kTokenizer, .tokenizer_config_json = other})["chat_template"],
+            "t");
+  const char* const unknown = R"({"chat_template": [{"name": "rag", "template": "r"}]})";
+  EXPECT_FALSE(InfoOf({.tokenizer_json = kTokenizer, .tokenizer_config_json = unknown})
                    .contains("chat_template"));
 }
 

@@ -4,12 +4,19 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/utf8.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
+
+// The payload of errors that have a word of the client's: what a log says instead.
+constexpr absl::string_view kClientsWord = "continuo/clients_word";
 
 constexpr int kMaxDepth = 32;
 // The limit inside members that have JSON schemas. The worker's readers take as much.
@@ -89,11 +96,44 @@ std::string Describe(const Json& value) {
   }
 }
 
+// Takes the events of a parse and remembers the first name that an object has twice: a reader
+// would take one of the values and ignore the other.
+class NamesOfObjects {
+ public:
+  void Take(Json::parse_event_t event, const Json& value) {
+    switch (event) {
+      case Json::parse_event_t::object_start:
+        open_.emplace_back();
+        break;
+      case Json::parse_event_t::object_end:
+        open_.pop_back();
+        break;
+      case Json::parse_event_t::key:
+        if (!open_.back().insert(value.get<std::string>()).second && !twice_.has_value()) {
+          twice_ = value.get<std::string>();
+        }
+        break;
+      default:
+        break;
+    }
+  }
+  const std::optional<std::string>& twice() const { return twice_; }
+
+ private:
+  std::vector<absl::flat_hash_set<std::string>> open_;
+  std::optional<std::string> twice_;
+};
+
 }  // namespace
 
 absl::StatusOr<Json> ParseObject(std::string_view body) {
   if (const absl::Status status = CheckSize(body); !status.ok()) return status;
-  Json json = Json::parse(body, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  NamesOfObjects names;
+  const auto take_event = [&names](int, Json::parse_event_t event, Json& value) {
+    names.Take(event, value);
+    return true;
+  };
+  Json json = Json::parse(body, take_event, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
     if (body.empty())
       return absl::InvalidArgumentError("the body is empty; it must be a JSON object");
@@ -104,7 +144,31 @@ absl::StatusOr<Json> ParseObject(std::string_view body) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body must be a JSON object, is ", Describe(json)));
   }
+  if (names.twice().has_value()) {
+    return WithClientsWord(
+        protocol::FieldError(ShowName(*names.twice()), "is there twice in one object"),
+        "an object of the body's JSON has a member twice");
+  }
   return json;
+}
+
+std::string ShowName(std::string_view name) {
+  constexpr size_t kMaxBytes = 64;
+  if (name.empty()) return "\"\"";
+  if (name.size() <= kMaxBytes) return std::string(name);
+  size_t end = 0;
+  while (end < kMaxBytes) end += std::max<size_t>(Utf8CharacterLength(name.substr(end)), 1);
+  return absl::StrCat(std::string(name.substr(0, end)), "\xe2\x80\xa6");
+}
+
+absl::Status WithClientsWord(absl::Status status, std::string_view logged) {
+  status.SetPayload(kClientsWord, absl::Cord(std::string(logged)));
+  return status;
+}
+
+absl::Status WithoutClientsWords(const absl::Status& status) {
+  const auto logged = status.GetPayload(kClientsWord);
+  return logged.has_value() ? absl::Status(status.code(), std::string(*logged)) : status;
 }
 
 const Json* Find(const Json& object, const char* name) {

@@ -19,7 +19,7 @@ namespace continuo::gateway::openai {
 using Json = nlohmann::json;
 
 // Parses a body that is one object. Checks depth, number of values and UTF-8 before it builds
-// anything; INVALID_ARGUMENT names the limit.
+// anything; INVALID_ARGUMENT names the limit, or a member that one object has twice.
 absl::StatusOr<Json> ParseObject(std::string_view body);
 
 // Says why a text is no JSON: "at byte 6 (line 1, column 7): expected a value, found the end".
@@ -27,6 +27,16 @@ absl::StatusOr<Json> ParseObject(std::string_view body);
 // one character or one word of another language (True, None, NaN …). Empty for valid JSON. The
 // caller bounds the depth, since this recurses. Defined in json_explain.cc.
 std::string ExplainJson(std::string_view text);
+
+// A member's name that the client made up, as an error tells it: at most 64 bytes of it, cut where
+// a character ends; quotes where it is empty.
+std::string ShowName(std::string_view name);
+
+// An error whose text has a word of the client's, which may be anything. `logged` says the same
+// without it.
+absl::Status WithClientsWord(absl::Status status, std::string_view logged);
+// The status as it may be logged: one of WithClientsWord becomes the text without the word.
+absl::Status WithoutClientsWords(const absl::Status& status);
 
 // Null if the object has no such member, or if that is null.
 const Json* Find(const Json& object, const char* name);

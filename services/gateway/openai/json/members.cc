@@ -9,15 +9,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "services/base/utf8.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
-
-// A payload of errors that have a word of the client's.
-constexpr absl::string_view kClientsWord = "continuo/clients_word";
-constexpr size_t kMaxNameBytes = 64;  // of a client's own name, as it is repeated
 
 const Member* FindMember(std::string_view name) {
   static const auto* const by_name = [] {
@@ -110,21 +105,13 @@ absl::Status Unknown(std::string_view path, std::string_view name, std::string_v
   std::string field(path);
   if (!field.empty()) field.push_back('.');
   std::string message = absl::StrCat("is no member of ", std::string(owner));
-  if (name.size() > kMaxNameBytes) {
-    size_t end = 0;
-    while (end < kMaxNameBytes) end += std::max<size_t>(Utf8CharacterLength(name.substr(end)), 1);
-    field.append(name.substr(0, end)).append("\xe2\x80\xa6");
-  } else if (name.empty()) {
-    field.append("\"\"");
-  } else {
-    field.append(name);
-    if (const std::string_view similar = Similar(name, known); !similar.empty()) {
-      absl::StrAppend(&message, "; \"", std::string(similar), "\" is one");
-    }
+  const std::string shown = ShowName(name);
+  field.append(shown);
+  if (const std::string_view similar = Similar(name, known); shown == name && !similar.empty()) {
+    absl::StrAppend(&message, "; \"", std::string(similar), "\" is one");
   }
-  absl::Status status = protocol::FieldError(field, message);
-  status.SetPayload(kClientsWord, absl::Cord());
-  return status;
+  return WithClientsWord(protocol::FieldError(field, message),
+                         "the body has a member that is not known");
 }
 
 absl::Status Refuse(const Member& member) {
@@ -209,11 +196,6 @@ absl::Status CheckOnly(const Json& object, std::string_view path,
     return Unknown(path, name, path, known);
   }
   return absl::OkStatus();
-}
-
-absl::Status WithoutClientsWords(const absl::Status& status) {
-  if (!status.GetPayload(kClientsWord).has_value()) return status;
-  return absl::InvalidArgumentError("the body has a member that is not known");
 }
 
 std::string MembersTable() {

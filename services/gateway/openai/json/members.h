@@ -55,10 +55,6 @@ absl::Status CheckMembers(Endpoint endpoint, const Json& body);
 absl::Status CheckOnly(const Json& object, std::string_view path,
                        std::span<const std::string_view> known);
 
-// The status as it may be logged: that of an unknown member has the client's own word, which may be
-// anything, and becomes one without it.
-absl::Status WithoutClientsWords(const absl::Status& status);
-
 // The table in Markdown, as docs/operations.md has it.
 std::string MembersTable();
 

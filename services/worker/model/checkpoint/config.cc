@@ -162,6 +162,56 @@ void ParseEos(JsonObject& json, int vocab_size, ModelConfig& config) {
   }
 }
 
+// Warns of fields of generation_config.json that would change answers and are not taken as
+// defaults. Field names and the values that change nothing are those of transformers'
+// GenerationConfig.
+void WarnOfUntakenDefaults(const JsonObject& json, std::vector<std::string>& warnings) {
+  struct Untaken {
+    const char* field;
+    double neutral;       // as null, false, and empty lists and texts are; NaN: no number is
+    const char* instead;  // what a request can send
+  };
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  constexpr Untaken kUntaken[] = {
+      {"bad_words_ids", kNone, "bad_words"},
+      {"begin_suppress_tokens", kNone, nullptr},
+      {"diversity_penalty", 0, nullptr},
+      {"encoder_repetition_penalty", 1, nullptr},
+      {"epsilon_cutoff", 0, "min_p"},
+      {"eta_cutoff", 0, "min_p"},
+      {"exponential_decay_length_penalty", kNone, nullptr},
+      {"force_words_ids", kNone, "a grammar"},
+      {"forced_bos_token_id", kNone, nullptr},
+      {"forced_eos_token_id", kNone, nullptr},
+      {"guidance_scale", 1, nullptr},
+      {"min_length", 0, "min_tokens"},
+      {"min_new_tokens", 0, "min_tokens"},
+      {"no_repeat_ngram_size", 0, "frequency_penalty"},
+      {"num_beams", 1, nullptr},
+      {"penalty_alpha", 0, nullptr},
+      {"sequence_bias", kNone, "logit_bias"},
+      {"stop_strings", kNone, "stop"},
+      {"suppress_tokens", kNone, "logit_bias"},
+      {"top_h", kNone, nullptr},
+      {"typical_p", 1, "top_p"},
+      {"watermarking_config", kNone, nullptr},
+  };
+  for (const Untaken& untaken : kUntaken) {
+    const nlohmann::json& value = json.Raw(untaken.field);
+    const bool is_neutral = value.is_null() || value == false || value == "" ||
+                            ((value.is_array() || value.is_object()) && value.empty()) ||
+                            (value.is_number() && value.get<double>() == untaken.neutral);
+    if (is_neutral) continue;
+    warnings.push_back(absl::StrCat(
+        json.name(), ": ", untaken.field, " is not taken as a default",
+        untaken.instead == nullptr ? "" : absl::StrCat("; a request can send ", untaken.instead)));
+  }
+  if (json.Raw("do_sample") == false && json.Raw("temperature").is_null()) {
+    warnings.push_back(absl::StrCat(
+        json.name(), ": do_sample is not taken as a default; a request can send temperature 0"));
+  }
+}
+
 // Fills in the defaults of sampling and the end-of-sequence ids that both files name.
 absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_config,
                            ModelConfig& config) {
@@ -196,6 +246,7 @@ absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_
       defaults.top_k = static_cast<int32_t>(std::max(top_k, 0.0));
     }
     ParseEos(json, config.vocab_size, config);
+    WarnOfUntakenDefaults(json, config.warnings);
     RETURN_IF_ERROR(json.status());
   }
   std::vector<int32_t>& ids = defaults.eos_token_ids;

@@ -215,8 +215,8 @@ TEST(ConstraintJsonTest, TheWorkersErrorsNameTheMemberThatWasWritten) {
 
 // Levels of a body: around it, and inside a value that ends `more` levels deeper.
 std::string Nested(const std::string& member, int levels) {
-  return absl::StrCat(R"({"messages":[{"role":"user","content":"x"}],")", member, R"(":)",
-                      std::string(levels, '['), std::string(levels, ']'), R"(,"top_k":1})");
+  return absl::StrCat("{\"", member, "\":", std::string(levels, '['), std::string(levels, ']'),
+                      R"(,"top_k":1})");
 }
 
 TEST(ConstraintJsonTest, SchemasMayBeDeeperThanOtherMembers) {

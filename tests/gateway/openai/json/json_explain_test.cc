@@ -84,6 +84,29 @@ TEST(JsonExplainTest, TheFirstFaultIsToldWithItsPlaceAndWhatWasExpected) {
   }
 }
 
+TEST(ParseObjectTest, AMemberThatIsThereTwiceIsRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"temperature":0,"temperature":1})", "temperature"},
+      {R"({"temperature":0,"temperature":0})", "temperature"},
+      {R"({"a":null,"a":null})", "a"},
+      {R"({"a":1,"\u0061":2})", "a"},
+      {R"({"":1,"":2})", "\"\""},
+      {R"({"messages":[{"role":"user","content":"x"},{"role":"user","role":"system"}]})", "role"},
+      {R"({"tools":[{"function":{"parameters":{"properties":{"x":{},"y":{},"x":{}}}}}]})", "x"},
+      {R"({"a":{"b":1},"c":{"b":1,"d":{"b":1},"b":1},"c":1})", "b"},
+  };
+  for (const auto& [body, name] : cases) {
+    const absl::Status status = ParseObject(body).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << body << status;
+    EXPECT_EQ(std::string(status.message()), absl::StrCat(name, ": is there twice in one object"));
+  }
+  // The same name in objects beside or below each other is as good as any, and so is one in a text.
+  for (const char* body : {R"({"a":{"a":[{"a":1},{"a":1}]},"b":{"a":1}})", R"({"a":"a","b":"a"})",
+                           R"({"a":"{\"b\":1,\"b\":2}","A":1})"}) {
+    EXPECT_TRUE(ParseObject(body).ok()) << body;
+  }
+}
+
 TEST(JsonExplainTest, ExactlyWhatTheParserRejectsHasAFault) {
   constexpr std::string_view kSeed =
       "{\"a\":[1,-2.5e3,true,false,null,\"x\\n\\u00e9\\ud83d\\ude00\xc3\xa9\"],\"b\":{\"c\":{}}, "

@@ -162,6 +162,9 @@ TEST_P(MembersTest, UnknownMembersAreNamed) {
   EXPECT_THAT(logged(Parse(GetParam(), "stream_options", {{"secret", 1}}).status()),
               Not(HasSubstr("secret")));
   EXPECT_THAT(logged(Parse(GetParam(), "top_k", "x").status()), HasSubstr("top_k"));
+  const absl::Status twice = ParseObject(R"({"a": 1, "b": [{"secret": 1, "secret": 1}]})").status();
+  EXPECT_THAT(std::string(twice.message()), StartsWith("secret: is there twice in one object"));
+  EXPECT_THAT(logged(twice), AllOf(Not(HasSubstr("secret")), HasSubstr("twice")));
   // A long name is cut where a character ends.
   std::string longest = "abc";
   for (int i = 0; i < 1000; ++i) longest += "\xe2\x82\xac";

@@ -401,6 +401,37 @@ TEST(ConfigTest, GenerationDefaultsBeyondTheirLimitsAreClampedWithAWarning) {
     EXPECT_THAT(parsed->warnings, ::testing::IsEmpty()) << fine;
   }
   EXPECT_EQ(Parse(Llama(), R"({"top_k":-1})")->defaults.top_k, 0);
+  // A default that would change answers and is not taken is told, unless its value changes nothing.
+  const std::pair<const char*, const char*> untaken[] = {
+      {R"({"suppress_tokens":[1,2]})", "suppress_tokens is not taken"},
+      {R"({"stop_strings":"###"})",
+       "stop_strings is not taken as a default; a request can send stop"},
+      {R"({"stop_strings":["a"]})", "stop_strings"},
+      {R"({"bad_words_ids":[[3]]})", "bad_words_ids"},
+      {R"({"num_beams":4})", "num_beams"},
+      {R"({"no_repeat_ngram_size":3})", "no_repeat_ngram_size"},
+      {R"({"typical_p":0.9})", "typical_p"},
+      {R"({"min_new_tokens":5})", "min_new_tokens"},
+      {R"({"forced_eos_token_id":2})", "forced_eos_token_id"},
+      {R"({"sequence_bias":[[[1],2.0]]})", "sequence_bias"},
+      {R"({"watermarking_config":{"ngram_len":4}})", "watermarking_config"},
+      {R"({"do_sample":false})", "do_sample is not taken as a default"},
+  };
+  for (const auto& [text, warning] : untaken) {
+    const auto parsed = Parse(Llama(), text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_THAT(parsed->warnings,
+                ElementsAre(AllOf(HasSubstr("generation_config.json: "), HasSubstr(warning))));
+  }
+  for (const char* neutral :
+       {R"({"suppress_tokens":[],"stop_strings":null,"num_beams":1,"no_repeat_ngram_size":0})",
+        R"({"typical_p":1.0,"min_length":0,"guidance_scale":1,"sequence_bias":null})",
+        R"({"do_sample":true,"max_length":20,"use_cache":true,"transformers_version":"4.40.0"})",
+        R"({"do_sample":false,"temperature":0})"}) {
+    const auto parsed = Parse(Llama(), neutral);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_THAT(parsed->warnings, ::testing::IsEmpty()) << neutral;
+  }
   for (const char* wrong :
        {R"({"temperature":"0.7"})", R"({"top_p":true})", R"({"top_k":[50]})", R"({"top_k":1.5})",
         R"({"min_p":{}})", R"({"repetition_penalty":"1"})"}) {

@@ -68,9 +68,10 @@ impl Files {
     pub fn config(&self) -> Result<Config> {
         let config = parse_object(&self.config, "tokenizer_config.json")?;
         let special_map = parse_object(&self.special_tokens_map, "special_tokens_map.json")?;
-        let template = template_from(&self.chat_template, || template_of(&config))?;
         let tool_template =
             template_from(&self.tool_template, || named_template(&config, TOOL_USE))?;
+        let template = template_from(&self.chat_template, || template_of(&config))?
+            .or_else(|| tool_template.clone());
         let end_tokens = [&config, &special_map]
             .iter()
             .filter_map(|file| Some(token_content(file.get("eos_token")?)?.to_owned()))
@@ -159,11 +160,12 @@ fn template_from(
 /// The name of the template for conversations with tools.
 const TOOL_USE: &str = "tool_use";
 
-/// "chat_template": one string, or a list of {name, template} of which "default" counts.
+/// "chat_template": one string, or a list of {name, template} of which "default" counts. Where the
+/// list has no such name, the template for conversations with tools takes those without, too.
 fn template_of(config: &Map<String, Value>) -> Option<String> {
     match config.get("chat_template")? {
         Value::String(template) => Some(template.clone()),
-        _ => named_template(config, "default"),
+        _ => named_template(config, "default").or_else(|| named_template(config, TOOL_USE)),
     }
 }
 
