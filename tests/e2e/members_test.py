@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Members of HTTP requests that other servers have, through gateway and workers: each does what its
-row in docs/operations.md says, and each refusal says what its client can do."""
+row in docs/http.md says, and each refusal says what its client can do."""
 import http.client
 import json
 import pathlib
@@ -56,8 +56,8 @@ REFUSED = [
 
 def documented_members():
     """{"done", "harmless", "refused": {name: (routes, [values that ask for nothing])}}, as
-    docs/operations.md has them."""
-    text = (fleet.ROOT / "docs/operations.md").read_text()
+    docs/http.md has them."""
+    text = (fleet.ROOT / "docs/http.md").read_text()
     text = text.split("<!-- members:begin -->")[1].split("<!-- members:end -->")[0]
     rows = {}
     for kind, table in zip(("done", "harmless", "refused"), text.split("| --- | --- | --- | --- |")[1:]):

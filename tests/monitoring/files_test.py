@@ -15,7 +15,7 @@ import yaml
 import fleet  # found by queries
 
 ROOT = queries.ROOT
-RUNBOOKS = ROOT / "deploy/monitoring/README.md"
+RUNBOOKS = ROOT / "deploy/monitoring/runbooks.md"
 
 
 def promtool(*arguments):
@@ -51,7 +51,7 @@ class AlertsTest(unittest.TestCase):
                 self.assertEqual(set(alert["annotations"]),
                                  {"summary", "description", "runbook_url"})
                 self.assertEqual(alert["annotations"]["runbook_url"],
-                                 f"deploy/monitoring/README.md#{alert['alert'].lower()}")
+                                 f"deploy/monitoring/runbooks.md#{alert['alert'].lower()}")
         for link in re.findall(r"\(#(\w+)\)", page):
             self.assertIn(link, [s.lower() for s in sections])
 

@@ -3,7 +3,7 @@
 
 // The members of a request's body that are known: those of OpenAI, vLLM, SGLang, TGI, llama.cpp's
 // server and Ollama's OpenAI route. The table decides what is read, what may be left out without
-// harm and what is refused; the list in docs/operations.md is made of it. Pure functions.
+// harm and what is refused; the list in docs/http.md is made of it. Pure functions.
 
 #include <cstdint>
 #include <span>
@@ -55,7 +55,7 @@ absl::Status CheckMembers(Endpoint endpoint, const Json& body);
 absl::Status CheckOnly(const Json& object, std::string_view path,
                        std::span<const std::string_view> known);
 
-// The table in Markdown, as docs/operations.md has it.
+// The table in Markdown, as docs/http.md has it.
 std::string MembersTable();
 
 }  // namespace continuo::gateway::openai

@@ -177,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Endpoints, MembersTest,
 
 // With CONTINUO_WRITE_DOCS=1 this writes the table instead.
 TEST(MemberTableTest, TheDocumentsHaveTheTable) {
-  const std::string path = testing::SourcePath("docs/operations.md");
+  const std::string path = testing::SourcePath("docs/http.md");
   std::stringstream bytes;
   bytes << std::ifstream(path).rdbuf();
   std::string text = bytes.str();
