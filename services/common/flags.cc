@@ -27,7 +27,9 @@ struct Flags::Flag {
   CLI::Option* option = nullptr;
   bool positional = false;
   bool required = false;
-  bool every_use = false;  // Each use is set in turn; otherwise only the last one.
+  std::function<bool()> unless;  // of a required one; null: always required
+  bool bare = false;             // The value may be left out.
+  bool every_use = false;        // Each use is set in turn; otherwise only the last one.
   bool given = false;
 
   std::string label() const { return positional ? absl::AsciiStrToUpper(name) : "--" + name; }
@@ -145,7 +147,7 @@ absl::Status Flags::Impl::Apply(const std::function<const char*(const char*)>& g
     }
   }
   for (const Flag& flag : flags) {
-    if (flag.required && !flag.given) {
+    if (flag.required && !flag.given && (flag.unless == nullptr || !flag.unless())) {
       return absl::InvalidArgumentError(flag.label() + " is needed: " + flag.help);
     }
   }
@@ -172,7 +174,7 @@ void Flags::Impl::PrintHelp(std::ostream& out) const {
   out << "\n";
   for (const Flag& flag : flags) {
     std::string left = "  " + flag.label();
-    if (!flag.positional) left += flag.type == "BOOL" ? "[=BOOL]" : "=" + flag.type;
+    if (!flag.positional) left += flag.bare ? "[=" + flag.type + "]" : "=" + flag.type;
     std::string help = flag.help;
     if (flag.required) help += " Required.";
     if (!flag.default_text.empty()) help += " [" + flag.default_text + "]";
@@ -202,16 +204,17 @@ Flags::Flags(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Flags::~Flags() = default;
 
 Flags::Flag& Flags::Add(std::string_view name, std::string_view type, std::string_view default_text,
-                        std::string_view help,
-                        std::function<absl::Status(const std::string&)> set) {
+                        std::string_view help, std::function<absl::Status(const std::string&)> set,
+                        bool bare) {
   Flag& flag = impl_->flags.emplace_back();
   flag.name = name;
   flag.type = type;
   flag.default_text = default_text;
   flag.help = help;
   flag.set = std::move(set);
-  flag.option = type == "BOOL" ? impl_->app->add_flag("--" + flag.name)
-                               : impl_->app->add_option("--" + flag.name);
+  flag.bare = bare;
+  flag.option =
+      bare ? impl_->app->add_flag("--" + flag.name) : impl_->app->add_option("--" + flag.name);
   flag.option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   return flag;
 }
@@ -261,6 +264,24 @@ void Flags::Choice(std::string_view name, std::string* value, std::vector<std::s
   });
 }
 
+void Flags::OptionalChoice(std::string_view name, std::string* value,
+                           std::vector<std::string> allowed, std::string_view help) {
+  const std::string list = absl::StrJoin(allowed, "|");
+  const auto set = [=](const std::string& text) -> absl::Status {
+    if (text.empty() || text == "true") {
+      *value = allowed.front();
+    } else if (text == "false") {
+      value->clear();
+    } else if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) {
+      *value = text;
+    } else {
+      return absl::InvalidArgumentError("one of " + list);
+    }
+    return absl::OkStatus();
+  };
+  Add(name, list, *value, help, set, /*bare=*/true);
+}
+
 void Flags::Address(std::string_view name, std::string* value, std::string_view help) {
   Add(name, "ADDRESS", *value, help, [value](const std::string& text) {
     RETURN_IF_ERROR(ValidateAddress(text));
@@ -278,7 +299,7 @@ void Flags::OptionalAddress(std::string_view name, std::string* value, std::stri
 }
 
 void Flags::Switch(std::string_view name, bool* value, std::string_view help) {
-  Add(name, "BOOL", *value ? "true" : "false", help, [value](const std::string& text) {
+  const auto set = [value](const std::string& text) {
     const std::string lower = absl::AsciiStrToLower(text);
     const bool yes = lower.empty() || lower == "true" || lower == "1";
     if (!yes && lower != "false" && lower != "0") {
@@ -286,7 +307,8 @@ void Flags::Switch(std::string_view name, bool* value, std::string_view help) {
     }
     *value = yes;
     return absl::OkStatus();
-  });
+  };
+  Add(name, "BOOL", *value ? "true" : "false", help, set, /*bare=*/true);
 }
 
 void Flags::Bytes(std::string_view name, uint64_t* value, uint64_t min, uint64_t max,
@@ -377,8 +399,10 @@ void Flags::LogLevel(std::string* level) {
          "Lowest severity of log lines. Without info, requests that end well leave no line.");
 }
 
-void Flags::Require(std::string_view name) {
-  const_cast<Flag*>(impl_->Find(name))->required = true;
+void Flags::Require(std::string_view name, std::function<bool()> unless) {
+  Flag& flag = *const_cast<Flag*>(impl_->Find(name));
+  flag.required = true;
+  flag.unless = std::move(unless);
 }
 
 Flags& Flags::Subcommand(std::string_view name, std::string_view description) {

@@ -51,6 +51,10 @@ class Flags {
   void Repeated(std::string_view name, std::vector<std::string>* value, std::string_view help);
   void Choice(std::string_view name, std::string* value, std::vector<std::string> allowed,
               std::string_view help);
+  // Given as `--name`, which means the first of `allowed`, `--name=VALUE` or `--name=false`, which
+  // is the empty value.
+  void OptionalChoice(std::string_view name, std::string* value, std::vector<std::string> allowed,
+                      std::string_view help);
   void Address(std::string_view name, std::string* value, std::string_view help);
   // An address or "".
   void OptionalAddress(std::string_view name, std::string* value, std::string_view help);
@@ -75,8 +79,9 @@ class Flags {
   // Adds --log_level, the argument of SetLogLevel.
   void LogLevel(std::string* level);
 
-  // Makes the flag required: it has to be given, here or in the environment.
-  void Require(std::string_view name);
+  // Makes the flag required: it has to be given, here or in the environment, unless `unless` says
+  // after the parse that this command line does without it.
+  void Require(std::string_view name, std::function<bool()> unless = nullptr);
 
   // Adds a command with its own flags, as in `continuo generate …`. A program with subcommands has
   // to be given one.
@@ -100,8 +105,10 @@ class Flags {
   explicit Flags(std::unique_ptr<Impl> impl);
 
   // `set` sets the value from the text. Its error says what is allowed: "an integer from 1 to 8".
+  // The value of a `bare` flag may be left out.
   Flag& Add(std::string_view name, std::string_view type, std::string_view default_text,
-            std::string_view help, std::function<absl::Status(const std::string&)> set);
+            std::string_view help, std::function<absl::Status(const std::string&)> set,
+            bool bare = false);
   // `set` gets negative values in two's complement.
   void AddInteger(std::string_view name, std::string_view default_text, int64_t min, uint64_t max,
                   std::string_view help, std::function<void(uint64_t)> set);

@@ -81,7 +81,11 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Text("model", &load.source.dir,
              "Folder of a Hugging Face model, also one in a hub's cache; a GGUF file, of several "
              "parts the first; or a manifest of an Ollama store.");
-  flags.Require("model");
+  flags.Require("model", [&c] { return c.describe == "registry"; });
+  flags.OptionalChoice("describe", &c.describe, {"text", "json", "registry"},
+                       "Print what would be loaded, with its memory and what is missing, and exit "
+                       "with 0 where the model would run, else with 1. registry: what the program "
+                       "can load, as JSON; needs no model.");
   flags.Text(
       "model_name", &c.model_name,
       "Name that clients use for the model. Default: the name of its folder, of its GGUF file "
@@ -220,7 +224,9 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   } else if (const std::string contradiction = Contradiction(c); !contradiction.empty()) {
     parsed.exit_code = BadCommandLine(contradiction);
   }
-  if (const absl::Status status = FindPlaces(c); !status.ok()) {
+  if (const absl::Status status = FindPlaces(c); !c.describe.empty()) {
+    c.place_status = status;
+  } else if (!status.ok()) {
     parsed.exit_code = BadCommandLine(std::string(status.message()));
   }
   if (c.worker_name.empty()) c.worker_name = NameOfWorker(c.listen);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
@@ -16,6 +17,10 @@ namespace continuo::worker {
 // The values of the flags of continuo-worker. A field whose comment is missing is explained by its
 // flag's help in config.cc.
 struct WorkerConfig {
+  // What --describe asks for: "text", "json" or "registry". Empty: serve.
+  std::string describe;
+  // Why the place of the model was not found, where `describe` has to tell it.
+  absl::Status place_status;
   std::string model_name;  // default: the name of the model's folder
   std::string worker_name;
   bool parse_special_in_content = false;

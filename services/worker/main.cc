@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// continuo-worker: flags, then WorkerProcess.
+// continuo-worker: flags, then WorkerProcess, or what --describe asks for.
+
+#include <iostream>
 
 #include "kernels/replica.h"
 #include "services/common/log.h"
 #include "services/common/process.h"
 #include "services/worker/config.h"
+#include "services/worker/print_facts.h"
 #include "services/worker/worker_process.h"
 
 int main(int argc, char** argv) {
   continuo::worker::ParsedConfig parsed = continuo::worker::ParseWorkerConfig(argc, argv);
   if (parsed.exit_code.has_value()) return *parsed.exit_code;
+  if (!parsed.config.describe.empty()) {
+    continuo::kernels::PrepareDevices(parsed.config.load.device.device);
+    return continuo::worker::PrintFacts(parsed.config, std::cout);
+  }
   continuo::common::PrepareProcess();
   continuo::common::SetLogLevel(parsed.config.log_level);
   continuo::kernels::PrepareDevices(parsed.config.load.device.device);

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Values {
-  std::string model, listen = "0.0.0.0:50051", device = "cpu";
+  std::string print, model, listen = "0.0.0.0:50051", device = "cpu";
   std::vector<std::string> workers, stops;
   bool deterministic = true;
   int max_running = 256;
@@ -37,6 +37,7 @@ class FlagsTest : public ::testing::Test {
     flags_.Choice("device", &v_.device, {"cpu", "cuda"}, "what computes");
     flags_.TextList("workers", &v_.workers, "addresses");
     flags_.Repeated("stop", &v_.stops, "a stop string");
+    flags_.OptionalChoice("print", &v_.print, {"text", "json"}, "what to print");
     flags_.Switch("deterministic", &v_.deterministic, "same bits");
     flags_.Integer("max_running", &v_.max_running, 1, 4096, "requests at a time");
     flags_.Integer("offset", &v_.offset, int64_t{-10}, int64_t{10}, "a shift");
@@ -110,6 +111,29 @@ TEST_F(FlagsTest, ASwitchNeedsNoValue) {
   v_.deterministic = false;
   EXPECT_EQ(Parse({"--deterministic"}), std::nullopt);
   EXPECT_TRUE(v_.deterministic);
+}
+
+TEST_F(FlagsTest, AnOptionalChoiceNeedsNoValue) {
+  EXPECT_EQ(Parse({"--print"}), std::nullopt);
+  EXPECT_EQ(v_.print, "text");
+  EXPECT_EQ(Parse({"--print=json"}), std::nullopt);
+  EXPECT_EQ(v_.print, "json");
+  EXPECT_EQ(Parse({"--print=false"}), std::nullopt);
+  EXPECT_EQ(v_.print, "");
+  EXPECT_EQ(Parse({"--print", "--max_running=3"}), std::nullopt) << "the next flag is no value";
+  EXPECT_EQ(v_.print, "text");
+  EXPECT_THAT(Error({"--print=loud"}), HasSubstr("one of text|json"));
+  env_ = {{"CONTINUO_PRINT", "json"}};
+  EXPECT_EQ(Parse({}), std::nullopt);
+  EXPECT_EQ(v_.print, "json");
+  EXPECT_EQ(Parse({"--help"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("--print[=text|json]"));
+}
+
+TEST_F(FlagsTest, ARequiredFlagMayBeNeedlessWithAnother) {
+  flags_.Require("model", [this] { return v_.print == "json"; });
+  EXPECT_EQ(Parse({"--print=json"}), std::nullopt);
+  EXPECT_THAT(Error({"--print"}), HasSubstr("--model is needed"));
 }
 
 TEST_F(FlagsTest, TheLastOfTwoCounts) {

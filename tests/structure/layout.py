@@ -58,6 +58,8 @@ ALLOWED = {
     "services/worker/model/load": "services/base kernels services/worker/model services/worker/model/checkpoint "
                                   "services/worker/model/network services/worker/model/run",
     "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
+    "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint services/worker/model/load "
+                                "services/worker/text",
     "services/worker/engine/types": "services/worker/model",
     "services/worker/engine/kv": "services/base",
     "services/worker/engine/requests": "services/base services/worker/engine/types services/worker/engine/kv",
@@ -88,7 +90,7 @@ ALLOWED = {
                                    "services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
-                       "services/worker/model/checkpoint services/worker/model/load services/worker/engine "
+                       "services/worker/describe services/worker/model/checkpoint services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
     "services/gateway/requests": "services/base services/protocol proto",

@@ -159,6 +159,12 @@ bool IsConfiguration(std::string_view name) {
 
 }  // namespace
 
+std::vector<Architecture> Architectures() {
+  std::vector<Architecture> all(std::begin(kArchitectures), std::end(kArchitectures));
+  all.push_back(kMixtral);
+  return all;
+}
+
 absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
   const std::optional<std::string_view> name = file.Text("general.architecture");
   if (!name.has_value()) {

@@ -21,6 +21,9 @@ struct Architecture {
   bool gains_include_one = false;  // of a family whose Hugging Face files have gains minus one
 };
 
+// All architectures that are known.
+std::vector<Architecture> Architectures();
+
 // By general.architecture; with experts, of a model that has them. Unimplemented names the one that
 // is not known and lists those that are.
 absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file);

@@ -70,6 +70,12 @@ Json ByteLevel(bool use_regex) {
 
 }  // namespace
 
+std::vector<std::string_view> PreTokenizerNames() {
+  std::vector<std::string_view> names;
+  for (const Rule& rule : kRules) names.push_back(rule.name);
+  return names;
+}
+
 absl::StatusOr<PreTokenizer> FindPreTokenizer(std::string_view name) {
   std::string known;
   for (const Rule& rule : kRules) {

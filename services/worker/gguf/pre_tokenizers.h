@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
@@ -16,6 +17,9 @@ struct PreTokenizer {
   bool ignore_merges = false;         // a word that is a token is that one
   bool adds_bos = false;              // where tokenizer.ggml.add_bos_token does not say
 };
+
+// The names of all rules that are known.
+std::vector<std::string_view> PreTokenizerNames();
 
 // Unimplemented names a rule that is not known and lists those that are.
 absl::StatusOr<PreTokenizer> FindPreTokenizer(std::string_view name);

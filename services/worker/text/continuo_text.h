@@ -82,6 +82,9 @@ void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out
 ContinuoSlice continuo_text_tokenizer_digest(const ContinuoText* text);
 ContinuoSlice continuo_text_template_digest(const ContinuoText* text);
 
+/* The tokenizer's algorithm, "byte-level BPE". Lives for ever. */
+ContinuoSlice continuo_text_tokenizer_kind(const ContinuoText* text);
+
 /* The source of the chat template, with that of the one for conversations with tools; and the JSON
  * of the model's response_template. Empty where there is none. Live as long as `text`. */
 ContinuoSlice continuo_text_chat_template(const ContinuoText* text);

@@ -38,6 +38,10 @@ constexpr OtherTokenizer kOtherTokenizers[] = {
     {"vocab.txt", "a vocabulary of the older form"},
 };
 
+constexpr TokenizerFile kTokenizerFiles[] = {
+    {"tokenizer.json", "Hugging Face's tokenizers"},
+};
+
 bool Exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path, ignored));
@@ -77,6 +81,8 @@ absl::Status CheckFile(const fs::path& path) {
 }
 
 }  // namespace
+
+std::span<const TokenizerFile> TokenizerFiles() { return kTokenizerFiles; }
 
 absl::Status CheckTextFiles(const std::string& model_dir) {
   const fs::path dir(model_dir);

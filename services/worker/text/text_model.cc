@@ -116,9 +116,11 @@ absl::StatusOr<std::string> MessageText(const ChatMessage& message, size_t index
 
 absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& model_path) {
   ContinuoText* text = nullptr;
+  std::string source = "tokenizer.json";
   if (gguf::IsGguf(model_path)) {
     ASSIGN_OR_RETURN(const gguf::GgufFile file, gguf::GgufFile::Open(model_path));
     ASSIGN_OR_RETURN(const gguf::TokenizerTexts texts, gguf::TokenizerOf(file));
+    source = "GGUF metadata";
     text = continuo_text_open_texts(SliceOf(model_path), SliceOf(texts.tokenizer),
                                     SliceOf(texts.tokenizer_config));
   } else {
@@ -127,6 +129,7 @@ absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& mo
   }
   if (text == nullptr) return LastError();
   std::unique_ptr<TextModel> model(new TextModel(text));
+  model->tokenizer_source_ = std::move(source);
   model->FindFormat();
   return model;
 }
@@ -217,6 +220,10 @@ std::string TextModel::Markers() const {
 }
 
 bool TextModel::has_chat_template() const { return table_.has_chat_template != 0; }
+
+std::string_view TextModel::tokenizer_kind() const {
+  return ViewOf(continuo_text_tokenizer_kind(text_));
+}
 
 std::string TextModel::TokenName(int32_t id) const {
   ContinuoString name = {};

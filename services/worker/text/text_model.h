@@ -76,6 +76,10 @@ class TextModel {
   // some 130 bytes of memory and half a microsecond a byte.
   size_t max_token_bytes() const { return max_token_bytes_; }
   bool has_chat_template() const;
+  // What the tokenizer was read from: a file's name, or "GGUF metadata"; and its algorithm:
+  // "byte-level BPE".
+  std::string_view tokenizer_source() const { return tokenizer_source_; }
+  std::string_view tokenizer_kind() const;
 
   // `text` must be UTF-8 (InvalidArgument otherwise). With `add_special` the tokenizer adds its own
   // special tokens (such as BOS). Special tokens written in the text count as such.
@@ -154,6 +158,7 @@ class TextModel {
   ContinuoText* text_;
   ContinuoTokenTable table_;  // of text_
   size_t max_token_bytes_ = 1;
+  std::string tokenizer_source_;
   std::string tokenizer_digest_, template_digest_;
   ResponseFormat response_format_;
   absl::Status response_template_status_;

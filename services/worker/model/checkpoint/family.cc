@@ -98,6 +98,8 @@ std::vector<std::string> Architectures(const JsonObject& json) {
 
 }  // namespace
 
+std::span<const Family> Families() { return kFamilies; }
+
 absl::StatusOr<const Family*> FindFamily(JsonObject& json) {
   const std::vector<std::string> names = Architectures(json);
   const std::string model_type = json.String("model_type", "");

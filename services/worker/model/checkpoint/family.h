@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -40,6 +41,9 @@ struct Family {
   // Name of the field with the number of experts; null: the family has no experts.
   const char* num_experts_field = nullptr;
 };
+
+// All families that are known, in the order of the tables that list them.
+std::span<const Family> Families();
 
 // Returns the family that "architectures" names, or plainly means (LlamaModel), or else the one of
 // "model_type". Unimplemented names the unknown one and lists all known families.

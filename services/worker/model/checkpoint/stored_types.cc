@@ -106,6 +106,8 @@ const StoredType* FindStoredType(std::string_view name) {
   return nullptr;
 }
 
+std::span<const StoredType> StoredTypes() { return kStoredTypes; }
+
 std::string StoredTypeNames() {
   std::string names;
   const size_t count = std::size(kStoredTypes);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,9 @@ struct StoredType {
 // Null where weights of this type are not taken. A new stored type is a row of the table behind
 // this function.
 const StoredType* FindStoredType(std::string_view name);
+
+// The table itself.
+std::span<const StoredType> StoredTypes();
 
 // "F32, F16, BF16, Q4_0 … and MXFP4"
 std::string StoredTypeNames();

@@ -79,6 +79,8 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   }
   estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);
   estimate.min_blocks = plan.min_blocks;
+  estimate.types = plan.types;
+  estimate.backend_name = device->name();
   estimate.config = std::move(plan.config);
   return estimate;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,6 +39,8 @@ struct LoadEstimate {
   int64_t scratch_bytes = 0;    // likewise
   int64_t bytes_per_block = 0;  // of all ranks together
   int min_blocks = 0;           // KV blocks that hold one sequence of max_context_tokens
+  ComputeTypes types;
+  std::string backend_name;  // Device::name()
 };
 
 // Reads the headers of the files only. Errors as MakeLoadPlan, and InvalidArgument for types that

@@ -23,6 +23,8 @@ pub struct TokenTable {
     pub is_special: Vec<u8>,
     /// A token equal to its predecessor adds nothing.
     pub collapses_repeats: bool,
+    /// Tokens are written in GPT-2's characters for bytes.
+    pub is_byte_level: bool,
 }
 
 impl TokenTable {
@@ -33,6 +35,7 @@ impl TokenTable {
             bytes: Vec::new(),
             ends: Vec::with_capacity(tokens.len()),
             is_special: Vec::with_capacity(tokens.len()),
+            is_byte_level: steps.0.iter().any(|step| matches!(step, Step::ByteLevel)),
             collapses_repeats: steps.0.iter().any(|step| matches!(step, Step::Ctc { .. })),
         };
         for token in tokens {

@@ -240,6 +240,13 @@ pub unsafe extern "C" fn continuo_text_template_digest(text: *const ContinuoText
 /// # Safety
 /// See `continuo_text_open`.
 #[no_mangle]
+pub unsafe extern "C" fn continuo_text_tokenizer_kind(text: *const ContinuoText) -> Slice {
+    Slice::of((*text).tokenizer.kind().as_bytes())
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
 pub unsafe extern "C" fn continuo_text_chat_template(text: *const ContinuoText) -> Slice {
     Slice::of((*text).template.source.as_bytes())
 }

@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
+use tokenizers::models::ModelWrapper;
 use tokenizers::Tokenizer as HfTokenizer;
 
 use crate::content::ControlTokens;
@@ -42,6 +43,18 @@ impl Tokenizer {
         let ends = config.end_tokens.iter().filter_map(|token| tokenizer.token_to_id(token));
         let named_ends = ends.filter_map(|id| i32::try_from(id).ok()).collect();
         Ok(Tokenizer { tokenizer, control, table, digest: digest.hex(), named_ends })
+    }
+
+    /// The algorithm, in the words of the field.
+    pub fn kind(&self) -> &'static str {
+        match self.tokenizer.get_model() {
+            ModelWrapper::BPE(bpe) if bpe.byte_fallback => "BPE with byte fallback",
+            ModelWrapper::BPE(_) if self.table.is_byte_level => "byte-level BPE",
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::Unigram(_) => "unigram",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "word-level",
+        }
     }
 
     /// True for a token that is found in a text as a whole, special or not.

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/describe/registry_facts.h"
+
+#include "nlohmann/json.hpp"
+#include "services/worker/describe/mechanisms.h"
+#include "services/worker/gguf/gguf_names.h"
+#include "services/worker/gguf/pre_tokenizers.h"
+#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/checkpoint/family.h"
+#include "services/worker/model/checkpoint/stored_types.h"
+#include "services/worker/model/checkpoint/weight_schemes.h"
+#include "services/worker/model/load/precision.h"
+#include "services/worker/text/text_files.h"
+
+namespace continuo::worker {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The mechanisms of a family's model whose config.json has sizes alone: what the family decides.
+// Null where the family needs more fields.
+Json MechanismsOf(const model::Family& family) {
+  const Json config = {{"architectures", {family.architecture}},
+                       {"vocab_size", 1024},
+                       {"hidden_size", 256},
+                       {"intermediate_size", 512},
+                       {"num_hidden_layers", 4},
+                       {"num_attention_heads", 4},
+                       // Longer than any window, which a shorter context would hide.
+                       {"max_position_embeddings", 1 << 20}};
+  const absl::StatusOr<model::ModelConfig> parsed = model::ParseModelConfig(config.dump(), "");
+  return parsed.ok() ? Json(MechanismNames(*parsed)) : Json(nullptr);
+}
+
+Json FamiliesJson() {
+  Json families = Json::array();
+  for (const model::Family& family : model::Families()) {
+    Json gguf = Json::array();
+    for (const gguf::Architecture& architecture : gguf::Architectures()) {
+      if (architecture.hugging_face == family.architecture) gguf.push_back(architecture.name);
+    }
+    families.push_back({{"architecture", family.architecture},
+                        {"model_type", family.model_type},
+                        {"gguf", std::move(gguf)},
+                        {"mechanisms", MechanismsOf(family)}});
+  }
+  return families;
+}
+
+Json StoredTypesJson() {
+  Json types = Json::array();
+  for (const model::StoredType& type : model::StoredTypes()) {
+    types.push_back(
+        {{"name", type.name},
+         {"block", type.block},
+         {"bits", 8.0 * static_cast<double>(type.bytes) / static_cast<double>(type.block)}});
+  }
+  return types;
+}
+
+Json TokenizersJson() {
+  Json files = Json::array();
+  for (const text::TokenizerFile& file : text::TokenizerFiles()) {
+    files.push_back({{"file", file.file}, {"what", file.what}});
+  }
+  return files;
+}
+
+}  // namespace
+
+std::string RegistryJson() {
+  Json pre_tokenizers = Json::array();
+  for (const std::string_view name : gguf::PreTokenizerNames()) pre_tokenizers.push_back(name);
+  const Json json = {{"families", FamiliesJson()},
+                     {"stored_types", StoredTypesJson()},
+                     {"weights", model::WeightSchemeNames()},
+                     {"kv", model::KvTypeNames()},
+                     {"tokenizer_files", TokenizersJson()},
+                     {"gguf_pre_tokenizers", std::move(pre_tokenizers)}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace continuo::worker

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/print_facts.h"
+
+#include <utility>
+
+#include "services/common/container.h"
+#include "services/worker/describe/model_facts.h"
+#include "services/worker/describe/registry_facts.h"
+#include "services/worker/plan_load.h"
+
+namespace continuo::worker {
+
+int PrintFacts(const WorkerConfig& config, std::ostream& out) {
+  if (config.describe == "registry") {
+    out << RegistryJson();
+    return 0;
+  }
+  ModelFacts facts;
+  if (config.place_status.ok()) {
+    facts = ReadModelFacts(config.load, config.tool_format);
+  } else {
+    facts.path = config.load.source.dir;
+    facts.problems.push_back(config.place_status);
+  }
+  facts.name = config.model_name;
+  // On CUDA devices the loader decides about memory.
+  if (facts.estimate.has_value() && config.load.device.device == "cpu") {
+    facts.available_bytes = common::AvailableMemoryBytes();
+    absl::StatusOr<model::LoadOptions> plan = PlanLoad(config, facts.available_bytes);
+    if (plan.ok()) {
+      facts.num_blocks = plan->kv.num_blocks;
+    } else {
+      facts.problems.push_back(plan.status());
+    }
+  }
+  out << (config.describe == "json" ? FactsJson(facts) : FactsText(facts));
+  return facts.would_run() ? 0 : 1;
+}
+
+}  // namespace continuo::worker
