@@ -40,6 +40,7 @@ ALLOWED = {
     "services/common/telemetry": "services/base services/base/net services/common services/protocol proto",
     "services/common/trust": "services/base services/common services/protocol",
     "services/worker/gguf": "services/base kernels",
+    "services/worker/quantised": "services/base kernels",
     "services/worker/text": "services/base services/worker/gguf services/worker/text/response",
     "services/worker/text/calls": "services/base services/worker/text services/worker/text/grammar "
                                   "services/worker/text/response",
@@ -51,7 +52,7 @@ ALLOWED = {
     "services/worker/text/rust/src/jinja": "",
     "services/worker/text/rust/src/python": "",
     "services/worker/model": "kernels",
-    "services/worker/model/checkpoint": "services/base kernels services/worker/gguf",
+    "services/worker/model/checkpoint": "services/base kernels services/worker/gguf services/worker/quantised",
     "services/worker/model/network": "services/base kernels services/worker/model/checkpoint",
     "services/worker/model/run": "services/base kernels services/worker/model services/worker/model/checkpoint "
                                  "services/worker/model/network",
@@ -142,8 +143,8 @@ ALLOWED = {
                     "services/cli/simulate",
 }
 # Folders that know neither gRPC nor protobuf.
-KNOWS_NO_GRPC = ("kernels", "services/worker/gguf", "services/worker/text", "services/worker/model",
-                 "services/worker/engine", "services/base")
+KNOWS_NO_GRPC = ("kernels", "services/worker/gguf", "services/worker/quantised", "services/worker/text",
+                 "services/worker/model", "services/worker/engine", "services/base")
 # Folders that know protobuf, but no gRPC.
 KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/constraint", "services/worker/server/session",
                        "services/worker/server/lifetime",

@@ -17,6 +17,7 @@
 #include "services/worker/gguf/gguf_names.h"
 #include "services/worker/model/checkpoint/family.h"
 #include "services/worker/model/checkpoint/json_file.h"
+#include "services/worker/quantised/quantisation_config.h"
 
 namespace continuo::model {
 namespace {
@@ -306,10 +307,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              std::string_view generation_config_json) {
   ASSIGN_OR_RETURN(JsonObject json, JsonObject::Parse("config.json", config_json));
   ASSIGN_OR_RETURN(const Family* family, FindFamily(json));
-  if (json.Has("quantization_config")) {
-    return absl::UnimplementedError(
-        "config.json: quantization_config: quantised weights are not taken");
-  }
+  RETURN_IF_ERROR(quantised::ReadQuantisationConfig(json.value()).status());
   const std::string_view field = family->is_gemma ? "hidden_activation" : "hidden_act";
   const std::string_view expected = family->is_gemma ? "gelu_pytorch_tanh" : "silu";
   const std::string activation = json.String(field, expected);

@@ -55,6 +55,7 @@ class JsonObject {
   void Fail(std::string_view field, std::string_view problem);
   const absl::Status& status() const { return status_; }
   const std::string& name() const { return name_; }
+  const nlohmann::json& value() const { return value_; }
 
  private:
   JsonObject(std::string name, nlohmann::json value);

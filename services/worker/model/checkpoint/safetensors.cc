@@ -14,6 +14,7 @@
 #include "services/worker/gguf/gguf_names.h"
 #include "services/worker/model/checkpoint/json_file.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
+#include "services/worker/quantised/assemble.h"
 
 namespace continuo::model {
 namespace {
@@ -22,13 +23,14 @@ constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxShards = 4096;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr int64_t kMaxQuantisedConfigBytes = 4 << 20;
 
 // Bits of one element of a type; 0 if the type is unknown.
 int BitsOf(std::string_view dtype) {
   static constexpr std::pair<std::string_view, int> kBits[] = {
-      {"F64", 64},    {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F8_E4M3", 8},
-      {"F8_E5M2", 8}, {"I64", 64}, {"I32", 32}, {"I16", 16},  {"I8", 8},
-      {"U64", 64},    {"U32", 32}, {"U16", 16}, {"U8", 8},    {"BOOL", 8}};
+      {"F64", 64},    {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F8_E4M3", 8}, {"F8_E5M2", 8},
+      {"F8_E8M0", 8}, {"I64", 64}, {"I32", 32}, {"I16", 16},  {"I8", 8},      {"U64", 64},
+      {"U32", 32},    {"U16", 16}, {"U8", 8},   {"BOOL", 8}};
   for (const auto& [name, bits] : kBits) {
     if (name == dtype) return bits;
   }
@@ -212,6 +214,20 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIn
   return shard_of;
 }
 
+namespace {
+
+// The quantisation that the folder's config.json tells of; none where it has no such file.
+absl::StatusOr<quantised::QuantisationConfig> ReadQuantisation(const std::filesystem::path& dir) {
+  const absl::StatusOr<std::string> text =
+      ReadSmallFile((dir / "config.json").string(), kMaxQuantisedConfigBytes);
+  if (absl::IsNotFound(text.status())) return quantised::QuantisationConfig{};
+  RETURN_IF_ERROR(text.status());
+  ASSIGN_OR_RETURN(const nlohmann::json config, ParseJson("config.json", *text));
+  return quantised::ReadQuantisationConfig(config);
+}
+
+}  // namespace
+
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   const std::filesystem::path folder(dir);
   Checkpoint checkpoint;
@@ -232,8 +248,41 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   } else {
     RETURN_IF_ERROR(single);
   }
+  ASSIGN_OR_RETURN(const quantised::QuantisationConfig quantisation, ReadQuantisation(folder));
+  RETURN_IF_ERROR(checkpoint.JoinQuantised(quantisation));
   RETURN_IF_ERROR(checkpoint.UseCanonicalNames());
   return checkpoint;
+}
+
+absl::Status Checkpoint::JoinQuantised(const quantised::QuantisationConfig& config) {
+  if (config.method == quantised::Method::kNone) return absl::OkStatus();
+  absl::flat_hash_map<std::string, quantised::StoredPart> parts;
+  for (const auto& [name, tensor] : tensors_) {
+    parts.emplace(name,
+                  quantised::StoredPart{tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  }
+  ASSIGN_OR_RETURN(quantised::Assembly assembly, quantised::Assemble(config, parts));
+  for (const std::string& name : assembly.read) tensors_.erase(name);
+  for (const std::string& name : assembly.unused) tensors_.erase(name);
+  for (const std::shared_ptr<const quantised::Matrix>& matrix : assembly.matrices) {
+    StoredTensor tensor = {.name = matrix->name,
+                           .dtype = matrix->format,
+                           .shape = {matrix->rows, matrix->columns},
+                           .bytes = matrix->parts.front().bytes,
+                           .interleaved_head = matrix->rows_alternate ? matrix->rows : 0,
+                           .quantised = matrix};
+    if (!tensors_.emplace(matrix->name, std::move(tensor)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weights: two tensors would be ", ShowJson(matrix->name)));
+    }
+  }
+  warnings_ = config.notes;
+  if (!assembly.unused.empty()) {
+    warnings_.push_back(
+        absl::StrCat("weights: scales of activations or of the KV cache are not used, such as ",
+                     ShowJson(assembly.unused.front()), ", ", assembly.unused.size(), " in all"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::OpenGguf(const std::string& path) {

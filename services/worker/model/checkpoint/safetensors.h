@@ -12,19 +12,23 @@
 #include "absl/status/statusor.h"
 #include "services/base/mapped_file.h"
 #include "services/worker/gguf/gguf_file.h"
+#include "services/worker/quantised/matrix.h"
+#include "services/worker/quantised/quantisation_config.h"
 
 namespace continuo::model {
 
 // A tensor of a safetensors or GGUF file: a view of its bytes, row-major, little-endian, with any
-// alignment.
+// alignment. Or a matrix that several tensors of a quantised checkpoint give.
 struct StoredTensor {
-  std::string name;            // as a safetensors file names it
-  std::string dtype;           // as the file names it: "BF16", "F32", "I64", "Q4_K" …
+  std::string name;   // as a safetensors file names it
+  std::string dtype;  // as the file names it: "BF16", "F32", "I64", "Q4_K" …; or the format
   std::vector<int64_t> shape;  // at most 8 dimensions
   std::span<const uint8_t> bytes;
   // Rows of a head whose rotated pairs are side by side, 2i and 2i + 1, where the model has them at
   // i and at i + half of the rows; 0: rows are in the model's order.
   int64_t interleaved_head = 0;
+  // Null where the elements are those of `bytes`.
+  std::shared_ptr<const quantised::Matrix> quantised = nullptr;
 };
 
 inline constexpr int64_t kMaxSafetensorsHeader = 32 << 20;  // bytes
@@ -44,7 +48,8 @@ absl::StatusOr<absl::flat_hash_map<std::string, std::string>> ParseSafetensorsIn
 // The tensors of a model's folder: those of model.safetensors, or else of the shards that
 // model.safetensors.index.json names, all of them; or those of a GGUF file. They have the names
 // that ListWeights gives, also where the files have others that plainly mean the same
-// (tensor_names.h). Immutable once open.
+// (tensor_names.h). Where config.json tells of a quantisation, the tensors of each quantised module
+// are one matrix (services/worker/quantised). Immutable once open.
 class Checkpoint {
  public:
   // `path` is a folder or a GGUF file. NotFound says which files are missing and what the folder
@@ -55,16 +60,20 @@ class Checkpoint {
   const StoredTensor* Find(const std::string& name) const;
   // By name; a StoredTensor has the name that its file gives it.
   const absl::flat_hash_map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  // For the log: what the files say and the model does not use.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   absl::Status OpenGguf(const std::string& path);
   absl::Status OpenShards(const std::string& dir, std::string_view index_json);
   absl::Status Add(const std::string& dir, const std::string& file);
+  absl::Status JoinQuantised(const quantised::QuantisationConfig& config);
   absl::Status UseCanonicalNames();
 
   std::vector<std::unique_ptr<MappedFile>> files_;
   std::unique_ptr<gguf::GgufFile> gguf_;
   absl::flat_hash_map<std::string, StoredTensor> tensors_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace continuo::model

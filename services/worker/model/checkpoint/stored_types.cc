@@ -108,6 +108,28 @@ const StoredType* FindStoredType(std::string_view name) {
 
 std::span<const StoredType> StoredTypes() { return kStoredTypes; }
 
+bool ConvertQuantised(void* out, kernels::DType dtype, const quantised::Matrix& matrix, int64_t row,
+                      int64_t num_rows, int64_t first, int64_t n) {
+  // Formats whose words hold several rows are read from the same cache lines by the rows of a tile.
+  constexpr int64_t kRows = 16, kColumns = 128;
+  bool fits = true;
+  float tile[kRows * kColumns];
+  uint8_t* const bytes = static_cast<uint8_t*>(out);
+  const auto size = static_cast<int64_t>(kernels::SizeOf(dtype));
+  for (int64_t r = 0; r < num_rows; r += kRows) {
+    const int64_t rows = std::min(kRows, num_rows - r);
+    for (int64_t c = 0; c < n; c += kColumns) {
+      const int64_t columns = std::min(kColumns, n - c);
+      matrix.Decode(row + r, rows, first + c, columns, tile);
+      for (int64_t i = 0; i < rows; ++i) {
+        fits &= ConvertAll(bytes + ((r + i) * n + c) * size, dtype, columns,
+                           [&](int64_t j) { return tile[i * columns + j]; });
+      }
+    }
+  }
+  return fits;
+}
+
 std::string StoredTypeNames() {
   std::string names;
   const size_t count = std::size(kStoredTypes);

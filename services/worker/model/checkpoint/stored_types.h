@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/tensor.h"
+#include "services/worker/quantised/matrix.h"
 
 namespace continuo::model {
 
@@ -28,6 +29,11 @@ const StoredType* FindStoredType(std::string_view name);
 
 // The table itself.
 std::span<const StoredType> StoredTypes();
+
+// Converts, as StoredType::convert does, the elements [first, first + n) of stored rows [row, row +
+// num_rows) of a quantised matrix; `out` gets one row after the other.
+bool ConvertQuantised(void* out, kernels::DType dtype, const quantised::Matrix& matrix, int64_t row,
+                      int64_t num_rows, int64_t first, int64_t n);
 
 // "F32, F16, BF16, Q4_0 … and MXFP4"
 std::string StoredTypeNames();

@@ -155,40 +155,31 @@ class Source {
  public:
   Source(const StoredTensor& stored, const WeightSpec& spec, const Part& part)
       : stored_(stored),
-        type_(*FindStoredType(stored.dtype)),
+        type_(FindStoredType(stored.dtype)),
         name_(spec.name),
         part_(part),
         columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
 
-  // The stored bytes of all columns of the rank's row.
+  // The stored bytes of all columns of the rank's row, of a tensor that is not quantised.
   const uint8_t* Row(int64_t row) const {
-    int64_t stored_row = part_.rows.begin + row;
-    if (const int64_t head = stored_.interleaved_head; head != 0) {
-      const int64_t in_head = stored_row % head, half = head / 2;
-      stored_row += in_head % half * 2 + in_head / half - in_head;
-    }
-    return stored_.bytes.data() + stored_row * (columns_ / type_.block * type_.bytes);
+    return stored_.bytes.data() + StoredRow(row) * (columns_ / type_->block * type_->bytes);
   }
   // True if the rank's rows lie in the file as they do in memory of this type.
   bool HasBytesOf(kernels::DType dtype) const {
-    return type_.dtype == dtype && part_.columns.size() == columns_ &&
-           stored_.interleaved_head == 0;
+    return stored_.quantised == nullptr && type_->dtype == dtype &&
+           part_.columns.size() == columns_ && stored_.interleaved_head == 0;
   }
   // Converts rows [begin, begin + n) to `out`, on the device's host threads. InvalidArgument where
   // an element overflows fp16.
   absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
                     kernels::Device& device) const {
-    const int64_t columns = part_.columns.size();
-    const int64_t row_bytes = columns * static_cast<int64_t>(kernels::SizeOf(dtype));
+    const int64_t row_bytes = part_.columns.size() * static_cast<int64_t>(kernels::SizeOf(dtype));
     constexpr int kTasks = 16;
     std::array<bool, kTasks> fits;
     device.ParallelFor(kTasks, [&](int task) {
-      bool all = true;
-      for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
-        all &=
-            type_.convert(out + r * row_bytes, dtype, Row(begin + r), part_.columns.begin, columns);
-      }
-      fits[static_cast<size_t>(task)] = all;
+      const int64_t first = n * task / kTasks, end = n * (task + 1) / kTasks;
+      fits[static_cast<size_t>(task)] =
+          Convert(begin + first, end - first, dtype, out + first * row_bytes, row_bytes);
     });
     if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
@@ -196,8 +187,34 @@ class Source {
   }
 
  private:
+  int64_t StoredRow(int64_t row) const {
+    int64_t stored_row = part_.rows.begin + row;
+    if (const int64_t head = stored_.interleaved_head; head != 0) {
+      const int64_t in_head = stored_row % head, half = head / 2;
+      stored_row += in_head % half * 2 + in_head / half - in_head;
+    }
+    return stored_row;
+  }
+  // Converts the rank's rows [row, row + n). False where an element overflows fp16.
+  bool Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
+               int64_t row_bytes) const {
+    const int64_t first = part_.columns.begin, columns = part_.columns.size();
+    if (stored_.quantised != nullptr && stored_.interleaved_head == 0) {
+      return ConvertQuantised(out, dtype, *stored_.quantised, StoredRow(row), n, first, columns);
+    }
+    bool fits = true;
+    for (int64_t r = 0; r < n; ++r) {
+      uint8_t* const to = out + r * row_bytes;
+      fits &= stored_.quantised != nullptr
+                  ? ConvertQuantised(to, dtype, *stored_.quantised, StoredRow(row + r), 1, first,
+                                     columns)
+                  : type_->convert(to, dtype, Row(row + r), first, columns);
+    }
+    return fits;
+  }
+
   const StoredTensor& stored_;
-  const StoredType& type_;
+  const StoredType* const type_;  // null where it is quantised
   const std::string& name_;
   const Part& part_;
   const int64_t columns_;
@@ -274,6 +291,22 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
   return key;
 }
 
+// Of a quantised matrix, the digest of its parts.
+Digest128 StoredDigest(const StoredTensor& stored) {
+  if (stored.quantised == nullptr) return DigestOf(stored.bytes);
+  std::vector<TensorDigest> parts;
+  for (const quantised::StoredPart& part : stored.quantised->parts) {
+    parts.push_back({part.name, part.dtype, part.shape, DigestOf(part.bytes)});
+  }
+  return WeightsDigest(std::move(parts));
+}
+
+// True for a bias whose elements are all zero: AutoGPTQ writes them to modules that have none.
+bool IsZeroBias(const std::string& name, const StoredTensor& tensor) {
+  return name.ends_with(".bias") &&
+         std::ranges::all_of(tensor.bytes, [](uint8_t byte) { return byte == 0; });
+}
+
 // The first by name of the tensors that the model does not read, and why it is there; empty where
 // it reads all but harmless ones.
 std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -283,7 +316,7 @@ std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
   if (config.tied_embeddings) read.insert(kHead);
   const std::string* first = nullptr;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (read.contains(name) || IsHarmlessTensor(name)) continue;
+    if (read.contains(name) || IsHarmlessTensor(name) || IsZeroBias(name, tensor)) continue;
     if (first == nullptr || name < *first) first = &name;
   }
   if (first == nullptr) return "";
@@ -295,7 +328,9 @@ absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoi
   const StoredTensor* const head = config.tied_embeddings ? checkpoint.Find(kHead) : nullptr;
   if (head == nullptr) return absl::OkStatus();
   const StoredTensor& embedding = *checkpoint.Find("model.embed_tokens.weight");
-  if (head->dtype == embedding.dtype && std::ranges::equal(head->bytes, embedding.bytes)) {
+  const bool is_plain = head->quantised == nullptr && embedding.quantised == nullptr;
+  if (is_plain && head->dtype == embedding.dtype &&
+      std::ranges::equal(head->bytes, embedding.bytes)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -329,6 +364,7 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
           absl::StrCat("weights: tensor ", spec.name, " has the shape ", ShapeText(stored->shape),
                        ", config.json asks for ", ShapeText(spec.shape)));
     }
+    if (stored->quantised != nullptr) continue;
     const StoredType* const type = FindStoredType(stored->dtype);
     if (type == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, " is ",
@@ -352,9 +388,11 @@ kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint)
   ModelWeights places;
   for (const WeightSpec& spec : ListWeights(config, places)) {
     const StoredTensor* stored = checkpoint.Find(spec.name);
-    if (spec.shape.size() == 2 && (stored == nullptr || stored->dtype != "BF16")) {
-      return kernels::DType::kF32;
-    }
+    const bool is_bf16 =
+        stored != nullptr &&
+        (stored->quantised != nullptr ? stored->quantised->value_type == kernels::DType::kBF16
+                                      : stored->dtype == "BF16");
+    if (spec.shape.size() == 2 && !is_bf16) return kernels::DType::kF32;
   }
   return kernels::DType::kBF16;
 }
@@ -378,7 +416,7 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
       if (stored->interleaved_head != 0) {
         absl::StrAppend(&dtype, " interleaved by ", stored->interleaved_head);
       }
-      digests[i] = {specs[i].name, std::move(dtype), stored->shape, DigestOf(stored->bytes)};
+      digests[i] = {specs[i].name, std::move(dtype), stored->shape, StoredDigest(*stored)};
     }
   };
   std::vector<std::thread> threads;

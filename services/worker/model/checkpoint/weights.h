@@ -88,7 +88,8 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& wei
 // aside (tensor_names.h).
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// The type that --weights=auto computes in: bf16 where every matrix is stored so, else f32.
+// The type that --weights=auto computes in: bf16 where every matrix is stored so, or in a quantised
+// format whose values are, else f32.
 kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // Computes the digests of the tensors that the model reads, by `num_threads` threads.

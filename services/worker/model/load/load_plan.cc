@@ -51,6 +51,8 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
+  config.warnings.insert(config.warnings.end(), checkpoint.warnings().begin(),
+                         checkpoint.warnings().end());
   LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
   ASSIGN_OR_RETURN(plan.types,
                    ResolvePrecision(options.precision, AutoType(plan.config, plan.checkpoint),

@@ -128,6 +128,7 @@ TEST(FoldersTest, TensorsWithoutEffectAreNotMissed) {
   tensors["model.layers.1.self_attn.rotary_emb.cos_cached"] = Floats({1, 1, 8});
   tensors["model.layers.1.self_attn.rotary_emb.sin_cached"] = Floats({1, 1, 8});
   tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];  // tied, as config.json says
+  tensors["model.layers.1.self_attn.q_proj.bias"] = Floats({48});    // zeros
   tiny.Write("model.safetensors", SafetensorsOf(tensors));
   const auto loaded = Load(tiny.dir());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
@@ -163,7 +164,7 @@ TEST(FoldersTest, TensorsThatTheModelWouldNotReadAreRefusedByName) {
                          {"", ""}}) {
     const TinyModel tiny;
     Tensors tensors = ReadTensors(tiny);
-    tensors[one.name] = Floats({2});
+    tensors[one.name] = Floats({2}, 1);
     tiny.Write("model.safetensors", SafetensorsOf(tensors));
     EXPECT_THAT(
         Error(tiny.dir()),

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/quantised/module_patterns.h"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace continuo::quantised {
+namespace {
+
+constexpr size_t kMaxPatterns = 1 << 20, kMaxExpressions = 256;
+constexpr int64_t kExpressionBytes = 1 << 20;
+constexpr size_t kMaxShown = 80;
+constexpr std::string_view kExpression = "re:";
+
+bool IsExpression(std::string_view text) {
+  return text.find_first_of("*+?[](){}|^$\\") != text.npos;
+}
+
+}  // namespace
+
+absl::StatusOr<ModulePatterns> ModulePatterns::Make(Kind kind, const std::string& field,
+                                                    const nlohmann::json& list) {
+  ModulePatterns patterns;
+  patterns.kind_ = kind;
+  if (list.is_null()) return patterns;
+  const auto is_text = [](const nlohmann::json& entry) { return entry.is_string(); };
+  if (!list.is_array() || list.size() > kMaxPatterns ||
+      !std::all_of(list.begin(), list.end(), is_text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": it must be a list of at most ", kMaxPatterns, " names"));
+  }
+  for (const nlohmann::json& entry : list) {
+    std::string text = entry.get<std::string>();
+    const bool is_expression =
+        kind == Kind::kTargets ? text.starts_with(kExpression) : IsExpression(text);
+    if (!is_expression) {
+      if (!text.empty()) patterns.names_.insert(std::move(text));
+      continue;
+    }
+    const std::string expression = kind == Kind::kTargets
+                                       ? text.substr(kExpression.size())
+                                       : absl::StrCat("(?:^|.*\\.)(?:", text, ")(?:\\.|$)");
+    re2::RE2::Options options;
+    options.set_log_errors(false);
+    options.set_max_mem(kExpressionBytes);
+    auto compiled = std::make_shared<const re2::RE2>(expression, options);
+    if (!compiled->ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat(field, ": the regular expression \"", text.substr(0, kMaxShown),
+                       "\" is not known: ", compiled->error().substr(0, kMaxShown)));
+    }
+    patterns.expressions_.push_back(std::move(compiled));
+    if (patterns.expressions_.size() > kMaxExpressions) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ": has more than ", kMaxExpressions, " regular expressions"));
+    }
+  }
+  return patterns;
+}
+
+bool ModulePatterns::HasPart(std::string_view module) const {
+  for (size_t begin = 0; begin != module.npos;) {
+    for (size_t end = module.find('.', begin);; end = module.find('.', end + 1)) {
+      if (names_.contains(std::string(module.substr(begin, end - begin)))) return true;
+      if (end == module.npos) break;
+    }
+    const size_t dot = module.find('.', begin);
+    begin = dot == module.npos ? dot : dot + 1;
+  }
+  return false;
+}
+
+ModulePatterns::Match ModulePatterns::Find(std::string_view module) const {
+  const std::string name(module);
+  if (kind_ == Kind::kTargets ? names_.contains(name) : HasPart(module)) return Match::kName;
+  for (const auto& expression : expressions_) {
+    const re2::StringPiece text(name);
+    if (expression->Match(text, 0, text.size(), re2::RE2::ANCHOR_START, nullptr, 0)) {
+      return Match::kExpression;
+    }
+  }
+  if (kind_ != Kind::kTargets) return Match::kNone;
+  const bool is_embedding = module.ends_with("embed_tokens");
+  const bool is_class = names_.contains(is_embedding ? "Embedding" : "Linear");
+  return is_class ? Match::kClass : Match::kNone;
+}
+
+}  // namespace continuo::quantised
