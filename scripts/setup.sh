@@ -7,7 +7,8 @@
 #   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
 #                               where there is npm also buf
 #   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
-#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, lm-eval, SmolLM2
+#   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, original
+#                               tokenizers, lm-eval, SmolLM2
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
 #   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
@@ -28,7 +29,7 @@ for argument in "$@"; do
     --cuda) want_cuda+=(13) ;;
     --cuda=12) want_cuda+=(12) ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -114,6 +115,7 @@ if [ "$want_all" = 1 ]; then
   # The last major version that takes Debian's Node.
   npm_install openai openai@4.104.0
   scripts/client_tools.sh
+  scripts/tokenizers.sh
   lm_eval=tests/e2e/evaluation/lm_eval.txt
   if ! cmp -s $lm_eval build/lm-eval/installed.txt; then
     echo "setup: lm-eval ($lm_eval), a few minutes, into build/lm-eval"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of openai_http_fuzz, generate_request_fuzz and text_conversation_fuzz into
-tests/fuzz/corpus. What they mean is told at the top of each target."""
+"""Writes the seeds of openai_http_fuzz, generate_request_fuzz, text_conversation_fuzz and
+text_tokenizer_files_fuzz into tests/fuzz/corpus. What they mean is told at the top of each target."""
+import base64
 import json
 import pathlib
 import struct
@@ -204,7 +205,32 @@ def request_corpus() -> None:
     request("detokenize_outside", (2, varint(301)), kind=DETOKENIZE)
 
 
+def tokenizer_corpus() -> None:
+    tokens = [bytes([b]) for b in range(256)] + [b"he", b"ll", b"hell", b"hello", b" w", b"\xc3\xa9"]
+    base64_of = [base64.b64encode(token).decode() for token in tokens]
+    tekken = {"config": {"pattern": r"\p{L}+|\p{N}|\s+|[^\s\p{L}\p{N}]+", "default_vocab_size": 263,
+                         "default_num_special_tokens": 3},
+              "vocab": [{"rank": i, "token_bytes": token} for i, token in enumerate(base64_of)],
+              "special_tokens": [{"rank": i, "token_str": token, "is_control": True}
+                                 for i, token in enumerate(("<unk>", "<s>", "</s>"))]}
+    ranks = "".join(f"{token} {i}\n" for i, token in enumerate(base64_of)).encode()
+    pieces = [("<unk>", 2, 0.0), ("<s>", 3, 0.0), ("</s>", 3, 0.0), ("[tag]", 4, 0.0)]
+    pieces += [(f"<0x{b:02X}>", 6, 0.0) for b in range(256)]
+    pieces += [(piece, 1, -float(i)) for i, piece in enumerate(
+        ("\u2581", "he", "ll", "hell", "hello", "\u2581w", "h", "e", "l", "o", "w", "r", "d", "\u00e9"))]
+
+    def model(kind):
+        parts = [(1, proto((1, text), (2, score), *([(3, k)] if k != 1 else []))) for text, k, score in pieces]
+        return proto(*parts, (2, proto((3, kind), (35, 1))), (3, proto((4, 0))))
+    write("text_tokenizer_files_fuzz", "tekken", b"\0" + json.dumps(tekken).encode())
+    write("text_tokenizer_files_fuzz", "ranks", b"\5" + ranks)
+    write("text_tokenizer_files_fuzz", "bpe", b"\1" + model(2))
+    write("text_tokenizer_files_fuzz", "unigram", b"\1" + model(1))
+    write("text_tokenizer_files_fuzz", "cut", b"\1" + model(1)[:-7])
+
+
 if __name__ == "__main__":
+    tokenizer_corpus()
     request_corpus()
     conversation_corpus()
     http_corpus()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 continuo_fuzzer(text_tokenizer_json_fuzz.cc continuo::text)
+continuo_fuzzer(text_tokenizer_files_fuzz.cc continuo::text)
 continuo_fuzzer(text_conversation_fuzz.cc continuo::text)
 continuo_fuzzer(text_template_fuzz.cc continuo::text)
 continuo_fuzzer(text_detokenizer_fuzz.cc continuo::text)

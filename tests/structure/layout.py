@@ -48,6 +48,7 @@ ALLOWED = {
     "services/worker/text/response": "services/base",
     # One crate, which includes no header.
     "services/worker/text/rust/src": "",
+    "services/worker/text/rust/src/convert": "",
     "services/worker/text/rust/src/grammar": "",
     "services/worker/text/rust/src/jinja": "",
     "services/worker/text/rust/src/python": "",

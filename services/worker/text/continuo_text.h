@@ -28,6 +28,7 @@ enum {
   CONTINUO_TEXT_NOT_FOUND = 5,
   CONTINUO_TEXT_RESOURCE_EXHAUSTED = 8,
   CONTINUO_TEXT_FAILED_PRECONDITION = 9,
+  CONTINUO_TEXT_UNIMPLEMENTED = 12,
 };
 
 typedef struct {
@@ -70,10 +71,13 @@ typedef struct {
 int continuo_text_error_code(void);
 ContinuoSlice continuo_text_error(void);
 
-ContinuoText* continuo_text_open(ContinuoSlice model_dir);
-/* The same of the texts of tokenizer.json and tokenizer_config.json; errors begin with `name`. */
-ContinuoText* continuo_text_open_texts(ContinuoSlice name, ContinuoSlice tokenizer,
-                                       ContinuoSlice config);
+/* `tokenizer_file` is the name of a file in the folder: tokenizer.json, or one of the other kinds
+ * that text_files.cc lists. */
+ContinuoText* continuo_text_open(ContinuoSlice model_dir, ContinuoSlice tokenizer_file);
+/* The same of the contents of such a file and of tokenizer_config.json; errors begin with `name`.
+ */
+ContinuoText* continuo_text_open_texts(ContinuoSlice name, ContinuoSlice tokenizer_file,
+                                       ContinuoSlice tokenizer, ContinuoSlice config);
 void continuo_text_free(ContinuoText* text);
 
 void continuo_text_token_table(const ContinuoText* text, ContinuoTokenTable* out);

@@ -6,8 +6,11 @@
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "services/base/foreign_file.h"
 #include "services/base/json_text.h"
 #include "services/base/status_macros.h"
@@ -22,25 +25,19 @@ constexpr int kMaxDepth = 127;
 // A larger file is refused where it is parsed.
 constexpr uintmax_t kMaxJsonBytes = 64 << 20;
 
-// Files that a tokenizer.json can be made of.
-struct OtherTokenizer {
-  std::string_view file, what;
-};
-
-constexpr OtherTokenizer kOtherTokenizers[] = {
-    {"tokenizer.model", "a SentencePiece model"},
-    {"spiece.model", "a SentencePiece model"},
-    {"sentencepiece.bpe.model", "a SentencePiece model"},
-    {"tekken.json", "Mistral's tokenizer"},
-    {"qwen.tiktoken", "a tiktoken file"},
-    {"tiktoken.model", "a tiktoken file"},
-    {"vocab.json", "a vocabulary of the older form"},
-    {"vocab.txt", "a vocabulary of the older form"},
-};
-
 constexpr TokenizerFile kTokenizerFiles[] = {
     {"tokenizer.json", "Hugging Face's tokenizers"},
+    {"tekken.json", "Mistral's byte-level BPE"},
+    {"tokenizer.model", "SentencePiece's BPE and unigram models, or tiktoken's lines"},
+    {"spiece.model", "SentencePiece's BPE and unigram models"},
+    {"sentencepiece.bpe.model", "SentencePiece's BPE and unigram models"},
+    {"tiktoken.model", "byte-level BPE by ranks"},
+    {"*.tiktoken",
+     "byte-level BPE by ranks: Qwen's and o200k, or any whose tokenizer_config.json has pat_str"},
 };
+
+// Files that a tokenizer.json can be made of.
+constexpr std::string_view kOlderVocabularies[] = {"vocab.json", "vocab.txt"};
 
 bool Exists(const fs::path& path) {
   std::error_code ignored;
@@ -49,19 +46,40 @@ bool Exists(const fs::path& path) {
 
 absl::Status NoTokenizer(const fs::path& dir) {
   const std::string folder = dir.string();
-  for (const OtherTokenizer& other : kOtherTokenizers) {
-    if (!Exists(dir / other.file)) continue;
+  for (const std::string_view other : kOlderVocabularies) {
+    if (!Exists(dir / other)) continue;
     return absl::NotFoundError(absl::StrCat(
-        folder, ": has no tokenizer.json, but ", std::string(other.file), ", ",
-        std::string(other.what),
-        "; make tokenizer.json of it once with Python: from transformers import AutoTokenizer; "
-        "AutoTokenizer.from_pretrained(\"",
+        folder, ": has no tokenizer.json, but ", std::string(other),
+        ", a vocabulary of the older form; make tokenizer.json of it once with Python: from "
+        "transformers import AutoTokenizer; AutoTokenizer.from_pretrained(\"",
         folder, "\").save_pretrained(\"", folder, "\")"));
   }
   return absl::NotFoundError(absl::StrCat(folder, ": has no tokenizer.json"));
 }
 
-absl::Status CheckFile(const fs::path& path) {
+// The name of the first file in the folder that a tokenizer is read from; NotFound: there is none.
+absl::StatusOr<std::string> FindTokenizer(const fs::path& dir) {
+  for (const TokenizerFile& kind : kTokenizerFiles) {
+    if (kind.file[0] != '*') {
+      if (Exists(dir / kind.file)) return std::string(kind.file);
+      continue;
+    }
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (absl::EndsWith(name, std::string(kind.file.substr(1)))) found.push_back(name);
+    }
+    if (found.size() == 1) return found[0];
+    if (found.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(dir.string(), ": has several tokenizers: ", absl::StrJoin(found, ", ")));
+    }
+  }
+  return NoTokenizer(dir);
+}
+
+absl::Status CheckFile(const fs::path& path, bool is_tokenizer) {
   std::error_code error;
   if (fs::is_symlink(path, error) && !fs::exists(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": is a symbolic link to ",
@@ -73,7 +91,7 @@ absl::Status CheckFile(const fs::path& path) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", foreign));
   }
   // The tokenizer's own parser tells line and column, and a vocabulary may name a token twice.
-  if (path.extension() != ".json" || path.filename() == "tokenizer.json") return absl::OkStatus();
+  if (path.extension() != ".json" || is_tokenizer) return absl::OkStatus();
   if (fs::file_size(path, error) > kMaxJsonBytes) return absl::OkStatus();
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -84,14 +102,16 @@ absl::Status CheckFile(const fs::path& path) {
 
 std::span<const TokenizerFile> TokenizerFiles() { return kTokenizerFiles; }
 
-absl::Status CheckTextFiles(const std::string& model_dir) {
+absl::StatusOr<std::string> CheckTextFiles(const std::string& model_dir) {
   const fs::path dir(model_dir);
-  if (!Exists(dir / "tokenizer.json")) return NoTokenizer(dir);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                           "chat_template.jinja", "chat_template.json"}) {
-    RETURN_IF_ERROR(CheckFile(dir / name));
+  ASSIGN_OR_RETURN(const std::string tokenizer, FindTokenizer(dir));
+  for (const std::string& name :
+       {tokenizer, std::string("tokenizer_config.json"), std::string("special_tokens_map.json"),
+        std::string("added_tokens.json"), std::string("chat_template.jinja"),
+        std::string("chat_template.json")}) {
+    RETURN_IF_ERROR(CheckFile(dir / name, name == tokenizer));
   }
-  return absl::OkStatus();
+  return tokenizer;
 }
 
 }  // namespace continuo::text

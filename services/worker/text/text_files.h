@@ -5,21 +5,23 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace continuo::text {
 
 // A file that a tokenizer may come in.
 struct TokenizerFile {
-  std::string_view file, what;
+  std::string_view file;  // its name; "*.tiktoken" is any name that ends so
+  std::string_view what;
 };
 
 // The files that are read, in the order in which they are looked for.
 std::span<const TokenizerFile> TokenizerFiles();
 
-// Looks at the files of a model's folder that text depends on, before they are parsed. NotFound
-// where there is no tokenizer.json, with what is there instead and what to do; InvalidArgument
-// where a file is of another kind (foreign_file.h), or a small one is not JSON, by line and column.
-absl::Status CheckTextFiles(const std::string& model_dir);
+// Looks at the files of a model's folder that text depends on, before they are parsed, and returns
+// the name of the one that the tokenizer is read from. NotFound where there is none, with what is
+// there instead and what to do; InvalidArgument where a file is of another kind (foreign_file.h),
+// or a small one is not JSON, by line and column.
+absl::StatusOr<std::string> CheckTextFiles(const std::string& model_dir);
 
 }  // namespace continuo::text

@@ -116,16 +116,16 @@ absl::StatusOr<std::string> MessageText(const ChatMessage& message, size_t index
 
 absl::StatusOr<std::unique_ptr<TextModel>> TextModel::Open(const std::string& model_path) {
   ContinuoText* text = nullptr;
-  std::string source = "tokenizer.json";
+  std::string source;
   if (gguf::IsGguf(model_path)) {
     ASSIGN_OR_RETURN(const gguf::GgufFile file, gguf::GgufFile::Open(model_path));
     ASSIGN_OR_RETURN(const gguf::TokenizerTexts texts, gguf::TokenizerOf(file));
     source = "GGUF metadata";
-    text = continuo_text_open_texts(SliceOf(model_path), SliceOf(texts.tokenizer),
-                                    SliceOf(texts.tokenizer_config));
+    text = continuo_text_open_texts(SliceOf(model_path), SliceOf("tokenizer.json"),
+                                    SliceOf(texts.tokenizer), SliceOf(texts.tokenizer_config));
   } else {
-    RETURN_IF_ERROR(CheckTextFiles(model_path));
-    text = continuo_text_open(SliceOf(model_path));
+    ASSIGN_OR_RETURN(source, CheckTextFiles(model_path));
+    text = continuo_text_open(SliceOf(model_path), SliceOf(source));
   }
   if (text == nullptr) return LastError();
   std::unique_ptr<TextModel> model(new TextModel(text));

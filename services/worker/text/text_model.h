@@ -56,13 +56,14 @@ struct RenderedChat {
   std::vector<ContinuoSpan> content;
 };
 
-// Everything that depends on a model's vocabulary: tokenizer.json, tokenizer_config.json and chat
-// template of one Hugging Face folder, or what a GGUF file has of them. Immutable and thread-safe.
-// A thin wrapper over the C functions of continuo_text.h, which Rust implements.
+// Everything that depends on a model's vocabulary: the tokenizer's file, tokenizer_config.json and
+// chat template of one Hugging Face folder, or what a GGUF file has of them. Immutable and
+// thread-safe. A thin wrapper over the C functions of continuo_text.h, which Rust implements.
 class TextModel {
  public:
-  // Errors name the file and the cause: NotFound (no tokenizer.json, with what is there instead),
-  // InvalidArgument (cannot be read, or is a file of another kind).
+  // Errors name the file and the cause: NotFound (no tokenizer, with what is there instead),
+  // InvalidArgument (cannot be read, or is a file of another kind), Unimplemented (a kind of
+  // tokenizer that is not known).
   static absl::StatusOr<std::unique_ptr<TextModel>> Open(const std::string& model_path);
 
   ~TextModel();

@@ -39,7 +39,7 @@ std::optional<std::string> Render(const std::string& chat_template, const ordere
                                     .tokenizer_config_json = config,
                                     .chat_template = chat_template});
   const std::string path = folder.path();
-  ContinuoText* text = continuo_text_open(SliceOf(path));
+  ContinuoText* text = continuo_text_open(SliceOf(path), SliceOf("tokenizer.json"));
   if (text == nullptr) {
     *error = LastError();
     return std::nullopt;

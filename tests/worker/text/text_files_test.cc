@@ -116,17 +116,28 @@ TEST_F(TextFilesTest, AVocabularyMayNameATokenTwice) {
   EXPECT_TRUE(Open().ok()) << Open();
 }
 
-TEST_F(TextFilesTest, AFolderWithoutTokenizerJsonIsToldWhatToDo) {
+TEST_F(TextFilesTest, AFolderWithoutATokenizerIsToldWhatToDo) {
   fs::remove(folder_.path() / "tokenizer.json");
   EXPECT_EQ(Open().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Error(), HasSubstr("has no tokenizer.json"));
-  for (const char* other :
-       {"vocab.txt", "vocab.json", "tiktoken.model", "qwen.tiktoken", "tekken.json",
-        "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"}) {
+  for (const char* other : {"vocab.txt", "vocab.json"}) {
     Write(other, "x");
     EXPECT_EQ(Open().code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(Error(), AllOf(HasSubstr("has no tokenizer.json, but "s + other),
                                HasSubstr("save_pretrained(\"" + folder_.path().string())));
+  }
+}
+
+TEST_F(TextFilesTest, AnyOtherTokenizersFileIsReadAndNamed) {
+  fs::remove(folder_.path() / "tokenizer.json");
+  for (const char* other : {"qwen.tiktoken", "tiktoken.model", "sentencepiece.bpe.model",
+                            "spiece.model", "tokenizer.model", "tekken.json"}) {
+    Write(other, "x");
+    EXPECT_EQ(Open().code(), absl::StatusCode::kInvalidArgument) << Open();
+    EXPECT_THAT(Error(), HasSubstr(": "s + other + ": "));
+    Write(other, "");
+    EXPECT_THAT(Error(), HasSubstr("/"s + other + ": is empty"));
+    fs::remove(folder_.path() / other);
   }
 }
 

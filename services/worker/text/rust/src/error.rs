@@ -10,6 +10,7 @@ pub enum Code {
     NotFound = 5,
     ResourceExhausted = 8,
     FailedPrecondition = 9,
+    Unimplemented = 12,
 }
 
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::convert::{self, Beside, Made};
 use crate::error::{Code, Error, Result};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -15,24 +16,44 @@ const MAX_TOKENIZER_BYTES: u64 = 256 * MIB;
 const MAX_CONFIG_BYTES: u64 = 64 * MIB;
 const MAX_TEMPLATE_BYTES: usize = MIB as usize;
 
+/// What the tokenizer is read from.
+pub enum Source {
+    TokenizerJson(Vec<u8>),
+    /// Another file, by its name.
+    Other {
+        name: String,
+        bytes: Vec<u8>,
+    },
+}
+
+impl Source {
+    fn of(name: &str, bytes: Vec<u8>) -> Source {
+        match name {
+            "tokenizer.json" => Source::TokenizerJson(bytes),
+            name => Source::Other { name: name.to_owned(), bytes },
+        }
+    }
+}
+
 /// Contents as they are on disk. An absent file is empty.
 pub struct Files {
-    pub tokenizer: Vec<u8>,
+    pub source: Source,
     pub config: Vec<u8>,
+    pub added_tokens: Vec<u8>,
     pub special_tokens_map: Vec<u8>,
     pub chat_template: Vec<u8>,
     pub tool_template: Vec<u8>,
 }
 
 impl Files {
-    pub fn read(model_dir: &str) -> Result<Files> {
+    /// `tokenizer_file` is the name of the file that the tokenizer is read from.
+    pub fn read(model_dir: &str, tokenizer_file: &str) -> Result<Files> {
         let dir = Path::new(model_dir);
-        let tokenizer = read_file(&dir.join("tokenizer.json"), MAX_TOKENIZER_BYTES)?;
-        if tokenizer.is_empty() {
-            return Err(Error::new(
-                Code::NotFound,
-                format!("{}: no such file, or an empty one", dir.join("tokenizer.json").display()),
-            ));
+        let path = dir.join(tokenizer_file);
+        let bytes = read_file(&path, MAX_TOKENIZER_BYTES)?;
+        if bytes.is_empty() {
+            let message = format!("{}: no such file, or an empty one", path.display());
+            return Err(Error::new(Code::NotFound, message));
         }
         let mut chat_template = read_file(&dir.join("chat_template.jinja"), MAX_CONFIG_BYTES)?;
         if chat_template.is_empty() {
@@ -42,7 +63,8 @@ impl Files {
             }
         }
         Ok(Files {
-            tokenizer,
+            source: Source::of(tokenizer_file, bytes),
+            added_tokens: read_file(&dir.join("added_tokens.json"), MAX_CONFIG_BYTES)?,
             config: read_file(&dir.join("tokenizer_config.json"), MAX_CONFIG_BYTES)?,
             special_tokens_map: read_file(&dir.join("special_tokens_map.json"), MAX_CONFIG_BYTES)?,
             chat_template,
@@ -53,18 +75,29 @@ impl Files {
         })
     }
 
-    /// The texts of tokenizer.json and tokenizer_config.json, of a model that has no other files.
-    pub fn of_texts(tokenizer: &[u8], config: &[u8]) -> Files {
+    /// The contents of a tokenizer's file and of tokenizer_config.json, of a model that has no others.
+    pub fn of_texts(tokenizer_file: &str, tokenizer: &[u8], config: &[u8]) -> Files {
         Files {
-            tokenizer: tokenizer.to_vec(),
+            source: Source::of(tokenizer_file, tokenizer.to_vec()),
             config: config.to_vec(),
+            added_tokens: Vec::new(),
             special_tokens_map: Vec::new(),
             chat_template: Vec::new(),
             tool_template: Vec::new(),
         }
     }
 
-    /// Parses all but tokenizer.json.
+    /// The tokenizer of another file than tokenizer.json.
+    pub fn convert(&self, name: &str, bytes: &[u8], config: &Config) -> Result<Made> {
+        let added_tokens = parse_object(&self.added_tokens, "added_tokens.json")?;
+        convert::convert(
+            name,
+            bytes,
+            &Beside { config: &config.config, added_tokens: &added_tokens },
+        )
+    }
+
+    /// Parses all but the tokenizer.
     pub fn config(&self) -> Result<Config> {
         let config = parse_object(&self.config, "tokenizer_config.json")?;
         let special_map = parse_object(&self.special_tokens_map, "special_tokens_map.json")?;
@@ -99,6 +132,19 @@ pub struct Config {
 }
 
 impl Config {
+    /// Takes special tokens that the files do not name from where the tokenizer has them.
+    pub fn add_defaults(&mut self, defaults: Map<String, Value>) {
+        for (name, token) in defaults {
+            if self.special_tokens.contains_key(&name) {
+                continue;
+            }
+            if name == "eos_token" {
+                self.end_tokens.extend(token.as_str().map(str::to_owned));
+            }
+            self.special_tokens.insert(name, token);
+        }
+    }
+
     pub fn special_token(&self, name: &str) -> Option<&str> {
         self.special_tokens.get(name)?.as_str()
     }

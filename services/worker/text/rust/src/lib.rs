@@ -3,6 +3,7 @@
 #![deny(warnings)]
 
 mod content;
+mod convert;
 mod decoder;
 mod digest;
 mod ends;
@@ -21,7 +22,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Once, OnceLock};
 
 use error::{Error, Result};
-use files::Files;
+use files::{Files, Source};
 use grammar::Environment;
 use serde_json::{Map, Value};
 use template::{ChatRequest, ChatTemplate};
@@ -37,9 +38,17 @@ pub struct ContinuoText {
 
 impl ContinuoText {
     fn new(files: &Files) -> Result<Self> {
-        let config = files.config()?;
-        let tokenizer =
-            Tokenizer::new(&files.tokenizer, &config).map_err(|e| e.in_file("tokenizer.json"))?;
+        let mut config = files.config()?;
+        let tokenizer = match &files.source {
+            Source::TokenizerJson(json) => {
+                Tokenizer::new(json, &config).map_err(|e| e.in_file("tokenizer.json"))?
+            }
+            Source::Other { name, bytes } => {
+                let made = files.convert(name, bytes, &config)?;
+                config.add_defaults(made.defaults);
+                Tokenizer::made(made.tokenizer, &config).map_err(|e| e.in_file(name))?
+            }
+        };
         let info = info::tokenizer_info(&config);
         Ok(ContinuoText {
             tokenizer,
@@ -174,10 +183,15 @@ pub extern "C" fn continuo_text_error() -> Slice {
 /// # Safety
 /// The arguments of this and the functions below are as continuo_text.h says.
 #[no_mangle]
-pub unsafe extern "C" fn continuo_text_open(model_dir: Slice) -> *mut ContinuoText {
-    handle_of(guard("tokenizer.json", || {
+pub unsafe extern "C" fn continuo_text_open(
+    model_dir: Slice,
+    tokenizer_file: Slice,
+) -> *mut ContinuoText {
+    let file = tokenizer_file.utf8("the tokenizer's file");
+    handle_of(guard(file.as_ref().map_or("the tokenizer", |file| file), || {
         let dir = model_dir.utf8("the model's path")?;
-        ContinuoText::new(&Files::read(dir)?).map_err(|e| e.in_file(dir))
+        let file = file.as_ref().map_err(Error::clone)?;
+        ContinuoText::new(&Files::read(dir, file)?).map_err(|e| e.in_file(dir))
     }))
 }
 
@@ -186,12 +200,15 @@ pub unsafe extern "C" fn continuo_text_open(model_dir: Slice) -> *mut ContinuoTe
 #[no_mangle]
 pub unsafe extern "C" fn continuo_text_open_texts(
     name: Slice,
+    tokenizer_file: Slice,
     tokenizer: Slice,
     config: Slice,
 ) -> *mut ContinuoText {
-    handle_of(guard("tokenizer.json", || {
+    let file = tokenizer_file.utf8("the tokenizer's file");
+    handle_of(guard(file.as_ref().map_or("the tokenizer", |file| file), || {
         let name = name.utf8("the model's path")?;
-        let files = Files::of_texts(tokenizer.bytes(), config.bytes());
+        let file = file.as_ref().map_err(Error::clone)?;
+        let files = Files::of_texts(file, tokenizer.bytes(), config.bytes());
         ContinuoText::new(&files).map_err(|e| e.in_file(name))
     }))
 }

@@ -30,13 +30,32 @@ impl Tokenizer {
         let mut value: Value =
             serde_json::from_slice(json).map_err(|e| Error::invalid(format!("not JSON: {e}")))?;
         let object = value.as_object_mut().ok_or_else(|| Error::invalid("not a JSON object"))?;
-        check_character_maps(object.get("normalizer").unwrap_or(&Value::Null))?;
-        adjust(object, config);
-        let mut digest = Digest::new("continuo tokenizer");
-        digest.object(object);
+        Tokenizer::of_object(std::mem::take(object), config)
+    }
 
-        let tokenizer =
-            HfTokenizer::deserialize(value).map_err(|e| Error::invalid(e.to_string()))?;
+    /// The tokenizer of a JSON that was made here, whose added tokens have the ids that it says.
+    pub fn made(object: Map<String, Value>, config: &Config) -> Result<Tokenizer> {
+        let added = object.get("added_tokens").cloned().unwrap_or_default();
+        let made = Tokenizer::of_object(object, config)?;
+        for token in added.as_array().into_iter().flatten() {
+            let content = token["content"].as_str().unwrap_or("");
+            if made.tokenizer.token_to_id(content).map(u64::from) != token["id"].as_u64() {
+                return Err(Error::invalid(format!(
+                    "the added token {content:?} cannot have its id"
+                )));
+            }
+        }
+        Ok(made)
+    }
+
+    fn of_object(mut object: Map<String, Value>, config: &Config) -> Result<Tokenizer> {
+        check_character_maps(object.get("normalizer").unwrap_or(&Value::Null))?;
+        adjust(&mut object, config);
+        let mut digest = Digest::new("continuo tokenizer");
+        digest.object(&object);
+
+        let tokenizer = HfTokenizer::deserialize(Value::Object(object))
+            .map_err(|e| Error::invalid(e.to_string()))?;
         let tokens = tokens_by_id(&tokenizer)?;
         let table = TokenTable::new(&tokenizer, tokens)?;
         let control = ControlTokens::new(&tokenizer)?;

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizers that come in other files than tokenizer.json.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "services/worker/text/text_model.h"
+#include "tests/testing/shared_data.h"
+#include "tests/testing/temp_folder.h"
+
+namespace continuo::text {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kFolder[] = "tests/worker/text/files/testdata/";
+constexpr const char* kVocabularies[] = {"tekken",        "tiktoken",    "spm_bpe",
+                                         "spm_no_prefix", "spm_unigram", "spm_unigram_bytes"};
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+std::unique_ptr<TextModel> Open(const fs::path& folder) {
+  auto model = TextModel::Open(folder.string());
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *std::move(model) : nullptr;
+}
+
+fs::path FolderOf(const std::string& vocabulary) {
+  return testing::SourcePath(kFolder + vocabulary);
+}
+
+// A copy of a vocabulary's folder, whose files a test changes.
+class TokenizerFilesTest : public ::testing::Test {
+ protected:
+  void Copy(const std::string& vocabulary) const {
+    for (const auto& entry : fs::directory_iterator(FolderOf(vocabulary))) {
+      fs::copy_file(entry.path(), copy_.path() / entry.path().filename(),
+                    fs::copy_options::overwrite_existing);
+    }
+  }
+  void Write(const std::string& name, std::string_view bytes) const {
+    std::ofstream(copy_.path() / name, std::ios::binary | std::ios::trunc) << bytes;
+  }
+  Json ReadJson(const std::string& name) const {
+    return Json::parse(ReadFile(copy_.path() / name));
+  }
+  absl::Status Status() const { return TextModel::Open(copy_.path().string()).status(); }
+  std::string Error() const { return std::string(Status().message()); }
+
+  const testing::TempFolder copy_;
+};
+
+TEST_F(TokenizerFilesTest, IdsAreThoseOfTheOriginalPrograms) {
+  for (const std::string vocabulary : kVocabularies) {
+    const std::unique_ptr<TextModel> model = Open(FolderOf(vocabulary));
+    ASSERT_NE(model, nullptr);
+    const Json all = Json::parse(ReadFile(FolderOf(vocabulary) / "ids.json"));
+    ASSERT_GT(all.size(), 100);
+    for (const Json& one : all) {
+      const auto text = one[0].get<std::string>();
+      auto ids = model->Encode(text, false);
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      auto original = one[1].get<std::vector<int32_t>>();
+      if (*ids != original && model->tokenizer_kind() == "unigram") {
+        // The same pieces in another order have the same score.
+        std::sort(ids->begin(), ids->end());
+        std::sort(original.begin(), original.end());
+      }
+      EXPECT_EQ(*ids, original) << vocabulary << ": " << one[0];
+    }
+  }
+}
+
+TEST_F(TokenizerFilesTest, TextsComeBack) {
+  for (const std::string vocabulary : kVocabularies) {
+    if (vocabulary == "spm_unigram") continue;  // its map changes characters, and some are unknown
+    const std::unique_ptr<TextModel> model = Open(FolderOf(vocabulary));
+    for (const std::string text : {"Hello, world!", "Größe 快速 🦊\n12", "a b"}) {
+      const std::string decoded = *model->Decode(*model->Encode(text, false), false);
+      // The space that SentencePiece puts in front is stripped at the start of a text alone.
+      EXPECT_EQ(decoded.substr(decoded.size() - text.size()), text) << vocabulary;
+      EXPECT_LE(decoded.size(), text.size() + 1) << vocabulary;
+    }
+  }
+}
+
+TEST_F(TokenizerFilesTest, TheKindIsTold) {
+  EXPECT_EQ(Open(FolderOf("tekken"))->tokenizer_kind(), "byte-level BPE");
+  EXPECT_EQ(Open(FolderOf("tekken"))->tokenizer_source(), "tekken.json");
+  EXPECT_EQ(Open(FolderOf("tiktoken"))->tokenizer_source(), "tiny.tiktoken");
+  EXPECT_EQ(Open(FolderOf("spm_bpe"))->tokenizer_kind(), "BPE with byte fallback");
+  EXPECT_EQ(Open(FolderOf("spm_unigram"))->tokenizer_kind(), "unigram");
+}
+
+TEST_F(TokenizerFilesTest, SpecialTokensAreFoundAndPutAroundTexts) {
+  const std::unique_ptr<TextModel> tekken = Open(FolderOf("tekken"));
+  EXPECT_EQ(*tekken->Encode("[INST]", true), (std::vector<int32_t>{1, 3}));
+  EXPECT_TRUE(tekken->IsSpecial(3));
+  EXPECT_TRUE(tekken->IsSpecial(21)) << "a filler";
+  EXPECT_EQ(tekken->TokenName(21), "<SPECIAL_21>");
+  EXPECT_THAT(tekken->EndIds({}), ElementsAre(2));
+  const std::unique_ptr<TextModel> spm = Open(FolderOf("spm_no_prefix"));
+  EXPECT_THAT(spm->EndIds({}), ElementsAre(2));
+  EXPECT_EQ(spm->Encode("a", true)->front(), 1) << "BOS, unless the folder says otherwise";
+  const std::unique_ptr<TextModel> tiktoken = Open(FolderOf("tiktoken"));
+  EXPECT_EQ(*tiktoken->Encode("<|end|>", true), (std::vector<int32_t>{556, 559}));
+  EXPECT_THAT(tiktoken->EndIds({}), ElementsAre(559));
+}
+
+TEST_F(TokenizerFilesTest, TheFolderSaysWhatIsAddedAndPutInFront) {
+  Copy("spm_no_prefix");
+  Write("tokenizer_config.json", R"({"add_bos_token": false, "eos_token": "<|im_end|>"})");
+  const int32_t size = Open(FolderOf("spm_no_prefix"))->vocab_size();
+  Write("added_tokens.json", Json{{"<|im_start|>", size}, {"<|im_end|>", size + 1}}.dump());
+  const std::unique_ptr<TextModel> model = Open(copy_.path());
+  EXPECT_EQ(model->vocab_size(), size + 2);
+  EXPECT_EQ(*model->Encode("<|im_end|>", true), (std::vector<int32_t>{size + 1}));
+  EXPECT_THAT(model->EndIds({}), ElementsAre(size + 1));
+  Write("added_tokens.json", Json{{"<|im_start|>", size + 7}}.dump());
+  EXPECT_THAT(Error(), HasSubstr("<|im_start|>")) << "no token before it";
+  Write("added_tokens.json", Json{{"<|im_start|>", 5}}.dump());
+  EXPECT_THAT(Error(), HasSubstr("<|im_start|>")) << "the id of another piece";
+}
+
+TEST_F(TokenizerFilesTest, ATokenizerJsonComesFirst) {
+  Copy("spm_bpe");
+  fs::copy_file(testing::SourcePath("tests/worker/text/testdata/byte_level/tokenizer.json"),
+                copy_.path() / "tokenizer.json");
+  EXPECT_EQ(Open(copy_.path())->tokenizer_source(), "tokenizer.json");
+}
+
+TEST_F(TokenizerFilesTest, BrokenTekkensAreRefused) {
+  Copy("tekken");
+  const Json whole = ReadJson("tekken.json");
+  const auto refused = [&](const char* pointer, const Json& value) {
+    Json changed = whole;
+    changed[Json::json_pointer(pointer)] = value;
+    Write("tekken.json", changed.dump());
+    EXPECT_EQ(Status().code(), absl::StatusCode::kInvalidArgument) << pointer;
+    return Error();
+  };
+  EXPECT_THAT(refused("/config/default_vocab_size", 100000), HasSubstr("default_vocab_size"));
+  EXPECT_THAT(refused("/config/default_num_special_tokens", -1), HasSubstr("tekken.json"));
+  EXPECT_THAT(refused("/config/default_num_special_tokens", 18), HasSubstr("special_tokens[18]"));
+  EXPECT_THAT(refused("/vocab/7/rank", 8), HasSubstr("vocab[7]"));
+  EXPECT_THAT(refused("/vocab/7/token_bytes", "!"), HasSubstr("base64"));
+  EXPECT_THAT(refused("/vocab/7/token_bytes", "AA=="), HasSubstr("twice"));
+  EXPECT_THAT(refused("/vocab/300/token_bytes", ""), HasSubstr("empty"));
+  EXPECT_THAT(refused("/config/pattern", "("), HasSubstr("tekken.json"));
+  EXPECT_THAT(refused("/vocab", Json::array()), HasSubstr("0 tokens"));
+  Write("tekken.json", "{");
+  EXPECT_THAT(Error(), HasSubstr("tekken.json"));
+}
+
+TEST_F(TokenizerFilesTest, BrokenRanksAreRefused) {
+  Copy("tiktoken");
+  const std::string whole = ReadFile(copy_.path() / "tiny.tiktoken");
+  Write("tiny.tiktoken", whole + "hm\n");
+  EXPECT_THAT(Error(), HasSubstr("line 557"));
+  Write("tiny.tiktoken", whole + "QQ== 4194304\n");
+  EXPECT_THAT(Error(), HasSubstr("4194304"));
+  Write("tiny.tiktoken", whole + "QQ== 600\n");
+  EXPECT_THAT(Error(), HasSubstr("twice"));
+  Write("tiny.tiktoken", "no ranks");
+  EXPECT_THAT(Error(), HasSubstr("tiny.tiktoken"));
+  Write("tiny.tiktoken", "QQ== 0\n");
+  EXPECT_THAT(Error(), HasSubstr("no token is the byte 0"));
+  Write("tiny.tiktoken", whole);
+  Write("second.tiktoken", whole);
+  EXPECT_THAT(Error(), HasSubstr("several tokenizers"));
+}
+
+TEST_F(TokenizerFilesTest, RanksWithoutARuleForWordsAreRefusedByName) {
+  Copy("tiktoken");
+  Write("tokenizer_config.json", "{}");
+  EXPECT_EQ(Status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Error(), HasSubstr("pat_str"));
+}
+
+TEST_F(TokenizerFilesTest, ATokenizerModelMayHoldRanks) {
+  Copy("tiktoken");
+  fs::rename(copy_.path() / "tiny.tiktoken", copy_.path() / "tokenizer.model");
+  EXPECT_EQ(*Open(copy_.path())->Encode("Hello, world!", false),
+            *Open(FolderOf("tiktoken"))->Encode("Hello, world!", false));
+}
+
+// Appends a field of a protobuf message.
+void Append(std::string& message, int field, std::string_view bytes) {
+  message.push_back(static_cast<char>(field << 3 | 2));
+  message.push_back(static_cast<char>(bytes.size()));
+  message.append(bytes);
+}
+void Append(std::string& message, int field, uint8_t value) {
+  for (int key = field << 3; key != 0; key >>= 7) {
+    message.push_back(static_cast<char>((key & 0x7f) | (key > 0x7f ? 0x80 : 0)));
+  }
+  message.push_back(static_cast<char>(value));
+}
+
+TEST_F(TokenizerFilesTest, BrokenSentencePieceModelsAreRefused) {
+  Copy("spm_bpe");
+  const std::string whole = ReadFile(copy_.path() / "tokenizer.model");
+  for (const size_t size : {size_t{1}, size_t{2}, size_t{10}, whole.size() / 2, whole.size() - 1}) {
+    Write("tokenizer.model", std::string_view(whole).substr(0, size));
+    const absl::Status status = Status();
+    EXPECT_FALSE(status.ok()) << size;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("tokenizer.model"));
+  }
+  std::string piece, trainer;
+  Append(piece, 1, "x");
+  Append(piece, 3, 5);
+  std::string unused = whole;
+  Append(unused, 1, piece);
+  Write("tokenizer.model", unused);
+  EXPECT_EQ(Status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Error(), HasSubstr("UNUSED"));
+  Append(trainer, 3, 4);  // characters
+  std::string characters = whole;
+  Append(characters, 2, trainer);
+  Write("tokenizer.model", characters);
+  EXPECT_EQ(Status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Error(), HasSubstr("type 4"));
+}
+
+}  // namespace
+}  // namespace continuo::text
