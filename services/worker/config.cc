@@ -80,7 +80,8 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
   model::LoadOptions& load = c.load;
   flags.Text("model", &load.source.dir,
              "Folder of a Hugging Face model, also one in a hub's cache; a GGUF file, of several "
-             "parts the first; or a manifest of an Ollama store.");
+             "parts the first; a manifest of an Ollama store; or hf://org/name[@revision][:file], "
+             "a model of the hub that HF_ENDPOINT names.");
   flags.Require("model", [&c] { return c.describe == "registry"; });
   flags.OptionalChoice("describe", &c.describe, {"text", "json", "registry"},
                        "Print what would be loaded, with its memory and what is missing, and exit "
@@ -162,8 +163,9 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                "Source of draft tokens, which steps check while that pays. lookup: repetitions in "
                "the sequence itself. draft: the model of --draft_model. Answers do not depend on "
                "it.");
-  flags.Text("draft_model", &c.draft_model,
-             "Folder of a smaller model with the same tokenizer, for --speculation=draft.");
+  flags.Text(
+      "draft_model", &c.draft_model,
+      "A smaller model with the same tokenizer, as --model names one, for --speculation=draft.");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64,
                 "Most draft tokens of one sequence in a step.");
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
+#include "services/worker/hub/hub_reference.h"
 #include "services/worker/model/checkpoint/json_file.h"
 
 namespace continuo::worker {
@@ -125,6 +126,10 @@ absl::StatusOr<ModelPlace> PlaceOfFile(const std::string& path, const fs::path& 
 }  // namespace
 
 absl::StatusOr<ModelPlace> FindModelPlace(const std::string& path) {
+  if (hub::IsHubReference(path)) {
+    ASSIGN_OR_RETURN(const hub::HubReference reference, hub::ParseHubReference(path));
+    return ModelPlace{.path = path, .name = reference.repository};
+  }
   const fs::path plain = Plain(path);
   std::error_code ignored;
   if (fs::is_regular_file(plain, ignored)) return PlaceOfFile(path, plain);

@@ -6,6 +6,7 @@
 #include "services/common/container.h"
 #include "services/worker/describe/model_facts.h"
 #include "services/worker/describe/registry_facts.h"
+#include "services/worker/fetch_models.h"
 #include "services/worker/plan_load.h"
 
 namespace continuo::worker {
@@ -15,18 +16,21 @@ int PrintFacts(const WorkerConfig& config, std::ostream& out) {
     out << RegistryJson();
     return 0;
   }
+  const absl::StatusOr<WorkerConfig> found =
+      config.place_status.ok() ? FindFetchedModels(config)
+                               : absl::StatusOr<WorkerConfig>(config.place_status);
   ModelFacts facts;
-  if (config.place_status.ok()) {
-    facts = ReadModelFacts(config.load, config.tool_format);
+  if (found.ok()) {
+    facts = ReadModelFacts(found->load, found->tool_format);
   } else {
     facts.path = config.load.source.dir;
-    facts.problems.push_back(config.place_status);
+    facts.problems.push_back(found.status());
   }
   facts.name = config.model_name;
   // On CUDA devices the loader decides about memory.
   if (facts.estimate.has_value() && config.load.device.device == "cpu") {
     facts.available_bytes = common::AvailableMemoryBytes();
-    absl::StatusOr<model::LoadOptions> plan = PlanLoad(config, facts.available_bytes);
+    absl::StatusOr<model::LoadOptions> plan = PlanLoad(*found, facts.available_bytes);
     if (plan.ok()) {
       facts.num_blocks = plan->kv.num_blocks;
     } else {

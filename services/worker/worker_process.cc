@@ -13,6 +13,7 @@
 #include "services/common/log.h"
 #include "services/common/version.h"
 #include "services/worker/draft_model.h"
+#include "services/worker/fetch_models.h"
 #include "services/worker/plan_load.h"
 #include "services/worker/serving.h"
 
@@ -112,7 +113,8 @@ void WorkerProcess::LoadOrExit() {
 
 absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
   Loaded loaded;
-  ASSIGN_OR_RETURN(model::LoadOptions options, PlanLoad(config_, common::AvailableMemoryBytes()));
+  ASSIGN_OR_RETURN(const WorkerConfig config, FetchModels(config_, &clock_));
+  ASSIGN_OR_RETURN(model::LoadOptions options, PlanLoad(config, common::AvailableMemoryBytes()));
   ASSIGN_OR_RETURN(
       faults_, kernels::WatchDeviceFaults(
                    {.device = options.device.device, .clock = &clock_, .on_note = LogDeviceNote}));
@@ -123,7 +125,7 @@ absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
   }
   std::optional<DraftModel> draft;
   if (config_.speculation == "draft") {
-    ASSIGN_OR_RETURN(draft, DraftModel::Open(config_, options, *loaded.text));
+    ASSIGN_OR_RETURN(draft, DraftModel::Open(config, options, *loaded.text));
     options.kv.other_block_bytes = draft->bytes_per_block();
   }
   ASSIGN_OR_RETURN(loaded.model, model::LoadModel(options));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer of any bytes in another file than tokenizer.json is an error, or encodes and decodes within its own
-// vocabulary. The first byte of the input chooses the file's name; the rest is the file.
+// A tokenizer of any bytes in another file than tokenizer.json is an error, or encodes and decodes
+// within its own vocabulary. The first byte of the input chooses the file's name; the rest is the
+// file.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -62,6 +62,7 @@ ALLOWED = {
     "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
     "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint services/worker/model/load "
                                 "services/worker/text",
+    "services/worker/hub": "services/base",
     "services/worker/engine/types": "services/worker/model",
     "services/worker/engine/kv": "services/base",
     "services/worker/engine/requests": "services/base services/worker/engine/types services/worker/engine/kv",
@@ -92,7 +93,8 @@ ALLOWED = {
                                    "services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
-                       "services/worker/describe services/worker/model/checkpoint services/worker/model/load services/worker/engine "
+                       "services/worker/describe services/worker/hub services/worker/model/checkpoint "
+                       "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
     "services/gateway/requests": "services/base services/protocol proto",
@@ -144,7 +146,7 @@ ALLOWED = {
                     "services/cli/simulate",
 }
 # Folders that know neither gRPC nor protobuf.
-KNOWS_NO_GRPC = ("kernels", "services/worker/gguf", "services/worker/quantised", "services/worker/text",
+KNOWS_NO_GRPC = ("kernels", "services/worker/gguf", "services/worker/hub", "services/worker/quantised", "services/worker/text",
                  "services/worker/model", "services/worker/engine", "services/base")
 # Folders that know protobuf, but no gRPC.
 KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/constraint", "services/worker/server/session",

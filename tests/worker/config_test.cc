@@ -70,6 +70,12 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({"--model=m", "--weights=fp16", "--kv_dtype=fp16", "--device=cuda:0"}), -1);
   EXPECT_EQ(ExitCode({"--model=m", "--fp8_fast_accumulation"}), 2) << "no products of fp8";
   EXPECT_EQ(ExitCode({"--model=m", "--fp8_fast_accumulation", "--weights=fp8"}), -1);
+  EXPECT_EQ(ExitCode({"--model=hf://org/name"}), -1);
+  EXPECT_EQ(ExitCode({"--model=hf://name"}), 2);
+  EXPECT_EQ(ExitCode({"--model=hf://name", "--describe"}), -1) << "what is wrong is described";
+  EXPECT_EQ(ExitCode({"--describe=registry"}), -1) << "needs no model";
+  EXPECT_EQ(ExitCode({"--describe"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--describe=xml"}), 2);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);

@@ -52,6 +52,12 @@ TEST_F(ModelPlaceTest, FilesAndFoldersAreThemselves) {
   EXPECT_EQ(Place(Write("y.json", "{")).name, "y");
 }
 
+TEST_F(ModelPlaceTest, AModelOfAHubIsNamedByItsRepository) {
+  EXPECT_EQ(Place("hf://org/name@v1:Q4_0").path, "hf://org/name@v1:Q4_0");
+  EXPECT_EQ(Place("hf://org/name@v1:Q4_0").name, "org/name");
+  EXPECT_THAT(ErrorOf("hf://org"), HasSubstr("hf://org/name[@revision][:file]"));
+}
+
 TEST_F(ModelPlaceTest, ACachesSnapshotIsThatOfMain) {
   const std::string cache = (dir_ / "models--org--tiny").string();
   Write("models--org--tiny/snapshots/abc/config.json", "{}");

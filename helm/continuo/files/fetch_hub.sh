@@ -45,7 +45,7 @@ printf '%s' "$listing" | awk '{
   for (i = 2; i <= n; i++) {
     name = file[i]; sub(/".*/, "", name)
     if (name !~ /^[A-Za-z0-9_][A-Za-z0-9._-]*$/) continue
-    if (name !~ /\.(json|safetensors|jinja|txt|model)$/) continue
+    if (name !~ /\.(json|safetensors|jinja|txt|model|tiktoken)$/) continue
     sha = "-"
     if (match(file[i], /"sha256":"[0-9a-f]+"/)) sha = substr(file[i], RSTART + 10, RLENGTH - 11)
     print name, sha

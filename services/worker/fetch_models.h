@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "services/base/clock.h"
+#include "services/worker/config.h"
+
+namespace continuo::worker {
+
+// Puts paths in the cache of a hub where --model or --draft_model is hf://…, and fetches what is
+// missing there; other models stay as they are. The environment says which hub and cache
+// (hub_settings.h). Progress goes to the log. Blocks. Errors as hub::FetchModel.
+absl::StatusOr<WorkerConfig> FetchModels(WorkerConfig config, const Clock* clock);
+
+// The same of what the cache has, without asking a hub: NotFound where that is not all.
+absl::StatusOr<WorkerConfig> FindFetchedModels(WorkerConfig config);
+
+}  // namespace continuo::worker

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/hub/file_choice.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/base/status_macros.h"
+
+namespace continuo::hub {
+namespace {
+
+constexpr std::string_view kTexts[] = {
+    "config.json",           "generation_config.json",
+    "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json",     "chat_template.jinja",
+    "chat_template.json",    "additional_chat_templates/tool_use.jinja"};
+// The tokenizer is read from the first of these that is there.
+constexpr std::string_view kTokenizers[] = {"tokenizer.json", "tekken.json", "tokenizer.model"};
+constexpr std::string_view kTiktoken = ".tiktoken";
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+constexpr int kMaxParts = 4096;
+
+const HubFile* Find(const HubListing& listing, std::string_view path) {
+  const auto found = std::ranges::find(listing.files, path, &HubFile::path);
+  return found == listing.files.end() ? nullptr : &*found;
+}
+
+// The stem and number of a part, NAME-00002-of-00003.gguf; no value for a model of one file.
+struct Part {
+  std::string stem;
+  int number = 0, count = 0;
+};
+std::optional<Part> PartOf(const std::string& path) {
+  constexpr std::string_view kForm = "-00001-of-00003.gguf";
+  if (path.size() <= kForm.size()) return std::nullopt;
+  const size_t at = path.size() - kForm.size();
+  Part part = {.stem = path.substr(0, at)};
+  const bool is_part = path[at] == '-' && path.substr(at + 6, 4) == "-of-" &&
+                       absl::SimpleAtoi(path.substr(at + 1, 5), &part.number) &&
+                       absl::SimpleAtoi(path.substr(at + 10, 5), &part.count);
+  const bool fits = part.number >= 1 && part.count >= part.number && part.count <= kMaxParts;
+  return is_part && fits ? std::optional(part) : std::nullopt;
+}
+
+std::string PathOfPart(const Part& part, int number) {
+  return absl::StrFormat("%s-%05d-of-%05d.gguf", part.stem, number, part.count);
+}
+
+absl::StatusOr<FileChoice> GgufModel(const HubListing& listing, const std::string& path) {
+  FileChoice choice = {.entry = path};
+  const std::optional<Part> part = PartOf(path);
+  if (!part.has_value()) {
+    choice.files.push_back(*Find(listing, path));
+    return choice;
+  }
+  choice.entry = PathOfPart(*part, 1);
+  for (int i = 1; i <= part->count; ++i) {
+    const HubFile* const file = Find(listing, PathOfPart(*part, i));
+    if (file == nullptr) {
+      return absl::NotFoundError(absl::StrCat("the hub has no ", PathOfPart(*part, i),
+                                              ", a part of the same model as ", path));
+    }
+    choice.files.push_back(*file);
+  }
+  return choice;
+}
+
+// The GGUF models, each by its file or its first part.
+std::vector<std::string> GgufModels(const HubListing& listing) {
+  std::vector<std::string> models;
+  for (const HubFile& file : listing.files) {
+    if (!absl::EndsWithIgnoreCase(file.path, ".gguf")) continue;
+    // What a vision model reads images with.
+    if (absl::StartsWith(file.path.substr(file.path.rfind('/') + 1), "mmproj")) continue;
+    const std::optional<Part> part = PartOf(file.path);
+    if (!part.has_value() || part->number == 1) models.push_back(file.path);
+  }
+  return models;
+}
+
+std::string Listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 12;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", names[i]);
+  }
+  if (names.size() > kShown) absl::StrAppend(&text, " and ", names.size() - kShown, " more");
+  return text;
+}
+
+bool IsWeights(std::string_view path) {
+  return path == "model.safetensors" ||
+         (path.starts_with("model-") && path.ends_with(".safetensors"));
+}
+
+absl::StatusOr<FileChoice> FolderModel(const HubListing& listing) {
+  FileChoice choice;
+  for (const std::string_view name : kTexts) {
+    if (const HubFile* const file = Find(listing, name)) choice.files.push_back(*file);
+  }
+  const HubFile* tokenizer = nullptr;
+  for (const std::string_view name : kTokenizers) {
+    if (tokenizer == nullptr) tokenizer = Find(listing, name);
+  }
+  const HubFile* const whole = Find(listing, "model.safetensors");
+  for (const HubFile& file : listing.files) {
+    const bool in_root = file.path.find('/') == std::string::npos;
+    if (tokenizer == nullptr && in_root && absl::EndsWith(file.path, std::string(kTiktoken))) {
+      tokenizer = &file;
+    }
+    if (in_root && IsWeights(file.path) && (whole == nullptr || &file == whole)) {
+      choice.files.push_back(file);
+    }
+  }
+  if (tokenizer != nullptr) choice.files.push_back(*tokenizer);
+  const HubFile* const index = Find(listing, kIndex);
+  if (whole == nullptr && index != nullptr) choice.files.push_back(*index);
+  return choice;
+}
+
+}  // namespace
+
+absl::StatusOr<FileChoice> ChooseFiles(const HubListing& listing, const HubReference& reference) {
+  const std::vector<std::string> gguf = GgufModels(listing);
+  const std::string name = absl::StrCat("hf://", reference.repository);
+  if (!reference.file.empty()) {
+    if (Find(listing, reference.file) != nullptr) {
+      if (!absl::EndsWithIgnoreCase(reference.file, ".gguf")) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, ": ", reference.file,
+                         " is no GGUF file; models in safetensors are served whole"));
+      }
+      return GgufModel(listing, reference.file);
+    }
+    std::vector<std::string> named;
+    const std::string word = absl::AsciiStrToLower(reference.file);
+    for (const std::string& path : gguf) {
+      if (absl::StrContains(absl::AsciiStrToLower(path), word)) named.push_back(path);
+    }
+    if (named.size() == 1) return GgufModel(listing, named[0]);
+    if (named.empty()) {
+      return absl::NotFoundError(absl::StrCat(name, ": has no file ", reference.file,
+                                              gguf.empty() ? "" : "; its GGUF files are ",
+                                              Listed(gguf)));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": several files are named so; give one of them: ", Listed(named)));
+  }
+  const bool has_weights =
+      std::ranges::any_of(listing.files, [](const HubFile& file) { return IsWeights(file.path); });
+  if (has_weights && Find(listing, "config.json") != nullptr) return FolderModel(listing);
+  if (gguf.size() == 1) return GgufModel(listing, gguf[0]);
+  if (gguf.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        name,
+        ": has neither config.json with safetensors in the Hugging Face format nor GGUF files"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, ": has several GGUF models; give one of them (", name, ":FILE): ", Listed(gguf)));
+}
+
+}  // namespace continuo::hub

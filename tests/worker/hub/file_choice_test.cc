@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/hub/file_choice.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+namespace continuo::hub {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+HubListing Listing(const std::vector<std::string>& paths) {
+  HubListing listing;
+  for (const std::string& path : paths) listing.files.push_back({.path = path});
+  return listing;
+}
+
+absl::StatusOr<FileChoice> Choose(const std::vector<std::string>& paths, std::string file = "") {
+  return ChooseFiles(Listing(paths), {.repository = "org/name", .file = std::move(file)});
+}
+
+std::vector<std::string> PathsOf(const FileChoice& choice) {
+  std::vector<std::string> paths;
+  for (const HubFile& file : choice.files) paths.push_back(file.path);
+  return paths;
+}
+
+std::string ErrorOf(const std::vector<std::string>& paths, std::string file = "") {
+  const auto choice = Choose(paths, std::move(file));
+  EXPECT_FALSE(choice.ok());
+  return std::string(choice.status().message());
+}
+
+TEST(FileChoiceTest, AFolderIsWhatAWorkerReads) {
+  const auto choice = Choose({"README.md", "config.json", "generation_config.json",
+                              "model-00001-of-00002.safetensors",
+                              "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+                              "consolidated.safetensors", "original/model.safetensors",
+                              "pytorch_model.bin", "tokenizer.json", "tokenizer.model",
+                              "tokenizer_config.json", "chat_template.jinja", "onnx/model.onnx"});
+  EXPECT_THAT(PathsOf(*choice),
+              UnorderedElementsAre(
+                  "config.json", "generation_config.json", "model-00001-of-00002.safetensors",
+                  "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+                  "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"));
+  EXPECT_THAT(choice->entry, IsEmpty());
+}
+
+TEST(FileChoiceTest, OneFileOfWeightsCountsBeforeParts) {
+  const auto choice =
+      Choose({"config.json", "model.safetensors", "model.safetensors.index.json",
+              "model-00001-of-00002.safetensors", "tekken.json", "tokenizer.model"});
+  EXPECT_THAT(PathsOf(*choice),
+              UnorderedElementsAre("config.json", "model.safetensors", "tekken.json"));
+}
+
+TEST(FileChoiceTest, OtherTokenizersAreTakenWhereThereIsNoTokenizerJson) {
+  EXPECT_THAT(PathsOf(*Choose({"config.json", "model.safetensors", "tokenizer.model"})),
+              UnorderedElementsAre("config.json", "model.safetensors", "tokenizer.model"));
+  EXPECT_THAT(PathsOf(*Choose({"config.json", "model.safetensors", "qwen.tiktoken"})),
+              UnorderedElementsAre("config.json", "model.safetensors", "qwen.tiktoken"));
+}
+
+TEST(FileChoiceTest, TheOnlyGgufModelIsTaken) {
+  const auto choice = Choose({"README.md", "mmproj-f16.gguf", "model-Q4_0.gguf"});
+  EXPECT_THAT(PathsOf(*choice), UnorderedElementsAre("model-Q4_0.gguf"));
+  EXPECT_EQ(choice->entry, "model-Q4_0.gguf");
+  const auto parts = Choose({"x-00002-of-00002.gguf", "x-00001-of-00002.gguf"});
+  EXPECT_THAT(PathsOf(*parts),
+              UnorderedElementsAre("x-00001-of-00002.gguf", "x-00002-of-00002.gguf"));
+  EXPECT_EQ(parts->entry, "x-00001-of-00002.gguf");
+}
+
+TEST(FileChoiceTest, AGgufModelIsNamedByItsFileOrAWordOfIt) {
+  const std::vector<std::string> paths = {"config.json",
+                                          "model.safetensors",
+                                          "m-Q4_0.gguf",
+                                          "m-Q4_K_M.gguf",
+                                          "big/m-F16-00001-of-00002.gguf",
+                                          "big/m-F16-00002-of-00002.gguf"};
+  EXPECT_EQ(Choose(paths, "m-Q4_0.gguf")->entry, "m-Q4_0.gguf");
+  EXPECT_EQ(Choose(paths, "q4_k_m")->entry, "m-Q4_K_M.gguf");
+  EXPECT_EQ(Choose(paths, "F16")->entry, "big/m-F16-00001-of-00002.gguf");
+  EXPECT_EQ(Choose(paths, "big/m-F16-00002-of-00002.gguf")->entry, "big/m-F16-00001-of-00002.gguf");
+  EXPECT_EQ(Choose(paths, "F16")->files.size(), 2);
+  EXPECT_THAT(ErrorOf(paths, "Q4"), AllOf(HasSubstr("several"), HasSubstr("m-Q4_0.gguf")));
+  EXPECT_THAT(ErrorOf(paths, "Q8_0"), AllOf(HasSubstr("no file Q8_0"), HasSubstr("m-Q4_K_M.gguf")));
+  EXPECT_THAT(ErrorOf(paths, "model.safetensors"), HasSubstr("no GGUF file"));
+}
+
+TEST(FileChoiceTest, WhatIsMissingIsNamed) {
+  EXPECT_THAT(ErrorOf({"README.md", "config.json"}), HasSubstr("neither"));
+  EXPECT_THAT(ErrorOf({"a.gguf", "b.gguf"}),
+              AllOf(HasSubstr("a.gguf, b.gguf"), HasSubstr("hf://org/name:FILE")));
+  EXPECT_THAT(ErrorOf({"x-00001-of-00003.gguf", "x-00002-of-00003.gguf"}),
+              AllOf(HasSubstr("x-00003-of-00003.gguf"), Not(HasSubstr("neither"))));
+  // A count beyond reason is a name like any other.
+  EXPECT_EQ(Choose({"x-00001-of-99999.gguf"})->files.size(), 1);
+}
+
+}  // namespace
+}  // namespace continuo::hub
