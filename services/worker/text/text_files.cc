@@ -105,10 +105,11 @@ std::span<const TokenizerFile> TokenizerFiles() { return kTokenizerFiles; }
 absl::StatusOr<std::string> CheckTextFiles(const std::string& model_dir) {
   const fs::path dir(model_dir);
   ASSIGN_OR_RETURN(const std::string tokenizer, FindTokenizer(dir));
-  for (const std::string& name :
-       {tokenizer, std::string("tokenizer_config.json"), std::string("special_tokens_map.json"),
-        std::string("added_tokens.json"), std::string("chat_template.jinja"),
-        std::string("chat_template.json")}) {
+  std::vector<std::string> names = {tokenizer, "tokenizer_config.json", "special_tokens_map.json",
+                                    "chat_template.jinja", "chat_template.json"};
+  // tokenizer.json has them itself.
+  if (tokenizer != "tokenizer.json") names.push_back("added_tokens.json");
+  for (const std::string& name : names) {
     RETURN_IF_ERROR(CheckFile(dir / name, name == tokenizer));
   }
   return tokenizer;

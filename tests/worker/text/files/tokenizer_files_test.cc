@@ -156,6 +156,13 @@ TEST_F(TokenizerFilesTest, BrokenTekkensAreRefused) {
     return Error();
   };
   EXPECT_THAT(refused("/config/default_vocab_size", 100000), HasSubstr("default_vocab_size"));
+  Write("tekken.json", [&] {
+    Json changed = whole;
+    changed["config"]["default_num_special_tokens"] = 4000000;
+    changed["config"]["default_vocab_size"] = 4000500;
+    return changed.dump();
+  }());
+  EXPECT_THAT(Error(), HasSubstr("default_num_special_tokens 4000000"));
   EXPECT_THAT(refused("/config/default_num_special_tokens", -1), HasSubstr("tekken.json"));
   EXPECT_THAT(refused("/config/default_num_special_tokens", 18), HasSubstr("special_tokens[18]"));
   EXPECT_THAT(refused("/vocab/7/rank", 8), HasSubstr("vocab[7]"));
