@@ -28,7 +28,7 @@ std::vector<StoredFacts> StoredOf(const model::Checkpoint& checkpoint) {
     StoredFacts& facts = by_type[tensor.dtype];
     facts.type = tensor.dtype;
     ++facts.tensors;
-    facts.bytes += static_cast<int64_t>(tensor.bytes.size());
+    facts.bytes += tensor.num_bytes();
   }
   std::vector<StoredFacts> stored;
   for (auto& [type, facts] : by_type) stored.push_back(std::move(facts));

@@ -410,30 +410,36 @@ absl::Status MakeExperts(const Parts& parts, const std::string& module, const St
   const std::string kind = module.substr(parent.size());
   const auto block_bytes = static_cast<size_t>(shape[1] * shape[2] * shape[3]);
   const auto scale_bytes = static_cast<size_t>(shape[1] * shape[2]);
+  // Rows of gate and up take turns.
+  const bool takes_turns = kind == "gate_up_proj";
+  const int64_t turns = takes_turns ? 2 : 1;
+  if (shape[1] % turns != 0) return Error(blocks, " has an odd number of rows for gate and up");
   for (size_t e = 0; e < static_cast<size_t>(shape[0]); ++e) {
-    Matrix matrix;
-    matrix.name = absl::StrCat(parent, e, ".", kind, ".weight");
-    matrix.rows = shape[1];
-    matrix.columns = shape[2] * kGroup;
-    // Rows of gate and up alternate.
-    matrix.rows_alternate = kind == "gate_up_proj" && matrix.rows % 2 == 0;
-    matrix.format = absl::StrCat("MXFP4 by 1x", kGroup, matrix.rows_alternate ? " in turn" : "");
-    matrix.parts = {{blocks.name,
-                     "U8",
-                     {shape[1], shape[2], shape[3]},
-                     blocks.bytes.subspan(e * block_bytes, block_bytes)},
-                    {scales_name,
-                     "U8",
-                     {shape[1], shape[2]},
-                     scales->second.bytes.subspan(e * scale_bytes, scale_bytes)}};
-    matrix.value_type = kernels::DType::kBF16;
-    matrix.codes = Codes::kFloat4;
-    matrix.code_bytes = matrix.parts[0].bytes.data();
-    matrix.code_stride = shape[2] * shape[3];
-    matrix.scale_type = ScaleType::kPowerOfTwo;
-    matrix.shared_columns = kGroup;
-    matrix.scales = {matrix.parts[1].bytes.data(), shape[2], 1};
-    assembly.matrices.push_back(std::make_shared<const Matrix>(std::move(matrix)));
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      Matrix matrix;
+      const std::string own = !takes_turns ? kind : turn == 0 ? "gate_proj" : "up_proj";
+      matrix.name = absl::StrCat(parent, e, ".", own, ".weight");
+      matrix.rows = shape[1] / turns;
+      matrix.columns = shape[2] * kGroup;
+      matrix.format = absl::StrCat("MXFP4 by 1x", kGroup);
+      if (takes_turns) absl::StrAppend(&matrix.format, " in turn ", turn);
+      matrix.parts = {{blocks.name,
+                       "U8",
+                       {shape[1], shape[2], shape[3]},
+                       blocks.bytes.subspan(e * block_bytes, block_bytes)},
+                      {scales_name,
+                       "U8",
+                       {shape[1], shape[2]},
+                       scales->second.bytes.subspan(e * scale_bytes, scale_bytes)}};
+      matrix.value_type = kernels::DType::kBF16;
+      matrix.codes = Codes::kFloat4;
+      matrix.code_bytes = matrix.parts[0].bytes.data() + turn * shape[2] * shape[3];
+      matrix.code_stride = turns * shape[2] * shape[3];
+      matrix.scale_type = ScaleType::kPowerOfTwo;
+      matrix.shared_columns = kGroup;
+      matrix.scales = {matrix.parts[1].bytes.data() + turn * shape[2], turns * shape[2], 1};
+      assembly.matrices.push_back(std::make_shared<const Matrix>(std::move(matrix)));
+    }
   }
   assembly.read.push_back(blocks.name);
   assembly.read.push_back(scales_name);

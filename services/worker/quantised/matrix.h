@@ -65,10 +65,7 @@ struct Matrix {
   uint32_t zero_plus = 0;             // is added to each word
   const uint8_t* group_of = nullptr;  // of each column, I32; null: in order
 
-  // Rows are stored in turn, 0, half of them, 1, half + 1, …
-  bool rows_alternate = false;
-
-  // Writes the elements of `num_rows` stored rows from `row` on, of each `num_columns` from
+  // Writes the elements of `num_rows` rows from `row` on, of each `num_columns` from
   // `column` on, one row after the other.
   void Decode(int64_t row, int64_t num_rows, int64_t column, int64_t num_columns, float* out) const;
 };

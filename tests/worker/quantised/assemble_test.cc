@@ -312,6 +312,16 @@ TEST(AssembleTest, TwoWeightsOfAModuleAreRefused) {
   EXPECT_THAT(ErrorOf(scales), HasSubstr("and so is weight_scale"));
 }
 
+TEST(AssembleTest, GateAndUpNeedARowEach) {
+  Checkpoint checkpoint{{{"quant_method", "mxfp4"}},
+                        {{"x.experts.gate_up_proj_blocks", {"U8", {2, 6, 3, 16}}},
+                         {"x.experts.gate_up_proj_scales", {"U8", {2, 6, 3}}}}};
+  EXPECT_TRUE(RunAndDecode(checkpoint).ok());
+  checkpoint.tensors["x.experts.gate_up_proj_blocks"].shape[1] = 5;
+  checkpoint.tensors["x.experts.gate_up_proj_scales"].shape[1] = 5;
+  EXPECT_THAT(ErrorOf(checkpoint), HasSubstr("x.experts.gate_up_proj_blocks has an odd number"));
+}
+
 TEST(AssembleTest, OtherTensorsAreLeft) {
   Checkpoint checkpoint = RightOnes()["fp8 rows"];
   checkpoint.tensors["norm.weight"] = {"BF16", {24}};

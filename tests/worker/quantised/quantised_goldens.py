@@ -245,9 +245,11 @@ def mxfp4_case():
         values = convert_moe_packed_tensors(blocks, scales)  # [experts, columns, rows]
         for expert in range(2):
             rows_of = values[expert].T
-            if kind == "gate_up_proj":  # the model has the gate's rows and those of up in turn
-                rows_of = torch.cat([rows_of[0::2], rows_of[1::2]])
-            expected[f"{experts}.{expert}.{kind}"] = rows_of
+            if kind == "down_proj":
+                expected[f"{experts}.{expert}.down_proj"] = rows_of
+            else:  # the rows of gate and up take turns
+                expected[f"{experts}.{expert}.gate_proj"] = rows_of[0::2]
+                expected[f"{experts}.{expert}.up_proj"] = rows_of[1::2]
     write("mxfp4", {"quant_method": "mxfp4", "modules_to_not_convert": [
         "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}, tensors, expected)
 

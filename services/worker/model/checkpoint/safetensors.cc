@@ -254,6 +254,13 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   return checkpoint;
 }
 
+int64_t StoredTensor::num_bytes() const {
+  if (quantised == nullptr) return static_cast<int64_t>(bytes.size());
+  size_t sum = 0;
+  for (const quantised::StoredPart& part : quantised->parts) sum += part.bytes.size();
+  return static_cast<int64_t>(sum);
+}
+
 absl::Status Checkpoint::JoinQuantised(const quantised::QuantisationConfig& config) {
   if (config.method == quantised::Method::kNone) return absl::OkStatus();
   absl::flat_hash_map<std::string, quantised::StoredPart> parts;
@@ -269,7 +276,6 @@ absl::Status Checkpoint::JoinQuantised(const quantised::QuantisationConfig& conf
                            .dtype = matrix->format,
                            .shape = {matrix->rows, matrix->columns},
                            .bytes = matrix->parts.front().bytes,
-                           .interleaved_head = matrix->rows_alternate ? matrix->rows : 0,
                            .quantised = matrix};
     if (!tensors_.emplace(matrix->name, std::move(tensor)).second) {
       return absl::InvalidArgumentError(

@@ -29,6 +29,9 @@ struct StoredTensor {
   int64_t interleaved_head = 0;
   // Null where the elements are those of `bytes`.
   std::shared_ptr<const quantised::Matrix> quantised = nullptr;
+
+  // The bytes of the file that the values are made of.
+  int64_t num_bytes() const;
 };
 
 inline constexpr int64_t kMaxSafetensorsHeader = 32 << 20;  // bytes

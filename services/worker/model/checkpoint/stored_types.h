@@ -30,7 +30,7 @@ const StoredType* FindStoredType(std::string_view name);
 // The table itself.
 std::span<const StoredType> StoredTypes();
 
-// Converts, as StoredType::convert does, the elements [first, first + n) of stored rows [row, row +
+// Converts, as StoredType::convert does, the elements [first, first + n) of rows [row, row +
 // num_rows) of a quantised matrix; `out` gets one row after the other.
 bool ConvertQuantised(void* out, kernels::DType dtype, const quantised::Matrix& matrix, int64_t row,
                       int64_t num_rows, int64_t first, int64_t n);

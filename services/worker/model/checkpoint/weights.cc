@@ -199,16 +199,13 @@ class Source {
   bool Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
                int64_t row_bytes) const {
     const int64_t first = part_.columns.begin, columns = part_.columns.size();
-    if (stored_.quantised != nullptr && stored_.interleaved_head == 0) {
-      return ConvertQuantised(out, dtype, *stored_.quantised, StoredRow(row), n, first, columns);
+    if (stored_.quantised != nullptr) {
+      return ConvertQuantised(out, dtype, *stored_.quantised, part_.rows.begin + row, n, first,
+                              columns);
     }
     bool fits = true;
     for (int64_t r = 0; r < n; ++r) {
-      uint8_t* const to = out + r * row_bytes;
-      fits &= stored_.quantised != nullptr
-                  ? ConvertQuantised(to, dtype, *stored_.quantised, StoredRow(row + r), 1, first,
-                                     columns)
-                  : type_->convert(to, dtype, Row(row + r), first, columns);
+      fits &= type_->convert(out + r * row_bytes, dtype, Row(row + r), first, columns);
     }
     return fits;
   }
