@@ -37,11 +37,69 @@ float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t hi
   return top / largest;
 }
 
+// Among fewer elements a scale could be chance.
+constexpr int64_t kFewestOfScale = 16;
+// An element that is an integer times a scale has been rounded to bf16 or finer, and so has the
+// element that tells the scale: their quotient is off by less than this part of the integer.
+constexpr float kOffPerInteger = 0x1.02p-8f;
+// Integers up to this are told apart by a scale that one element gives.
+constexpr float kFewIntegers = 16;
+
+// Returns a scale of elements that are small integers times about `rough`, 0 where one is not. It
+// is exact where one of the integers is a power of two, whose product is not rounded.
+float RefineScale(const float* x, int64_t n, float rough) {
+  float exact = 0, sum = 0, sum_integers = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float size = std::fabs(x[i]), ratio = size / rough;
+    if (ratio > kFewIntegers + 0.5f) continue;
+    const float integer = std::nearbyint(ratio);
+    if (std::fabs(ratio - integer) > kOffPerInteger * integer) return 0;
+    const auto whole = static_cast<uint32_t>(integer);
+    if (exact == 0 && std::has_single_bit(whole)) exact = size / integer;
+    sum += size;
+    sum_integers += integer;
+  }
+  return exact != 0 ? exact : sum / sum_integers;
+}
+
+// Finds the scale of a group whose elements are integers times it, as those of quantised
+// checkpoints are, and the integers. 0 where there is none.
+float FindScale(const float* x, int64_t n, int32_t lowest, int32_t highest, int32_t* integers) {
+  float smallest = std::numeric_limits<float>::infinity(), largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float size = std::fabs(x[i]);
+    if (!(size <= std::numeric_limits<float>::max())) return 0;
+    if (size > 0) smallest = std::min(smallest, size);
+    largest = std::max(largest, size);
+  }
+  if (n < kFewestOfScale || largest < kSmallestScaled) return 0;
+  // The smallest element is 1, 2, … times the scale.
+  for (float integer = 1; integer <= std::min(kFewIntegers, static_cast<float>(highest));
+       ++integer) {
+    const float rough = smallest / integer;
+    if (largest > rough * static_cast<float>(1 - lowest)) return 0;  // and by others still more
+    const float scale = RefineScale(x, n, rough);
+    if (scale == 0) continue;
+    bool fits = true;
+    for (int64_t i = 0; fits && i < n; ++i) {
+      const float ratio = x[i] / scale, whole = std::nearbyint(ratio);
+      integers[i] = static_cast<int32_t>(whole);
+      fits = integers[i] >= lowest && integers[i] <= highest &&
+             std::fabs(ratio - whole) <= kOffPerInteger * std::fabs(whole);
+    }
+    if (fits) return scale;
+  }
+  return 0;
+}
+
 }  // namespace
 
 float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded) {
-  return format == WeightFormat::kInt4Panels ? Round(x, n, -8, -8, 7, rounded)
-                                             : Round(x, n, 127, -127, 127, rounded);
+  const bool is_int4 = format == WeightFormat::kInt4Panels;
+  const int32_t lowest = is_int4 ? -8 : -127, highest = is_int4 ? 7 : 127;
+  const float found = FindScale(x, n, lowest, highest, rounded);
+  if (found != 0) return found;
+  return Round(x, n, is_int4 ? -8 : 127, lowest, highest, rounded);
 }
 
 int64_t GroupSize(WeightFormat format) {

@@ -12,10 +12,11 @@ namespace continuo::kernels::host {
 // The number of elements of a row, of x or of weights, that share a scale; 0: there are no scales.
 int64_t GroupSize(WeightFormat format);
 
-// Rounds n ≤ GroupSize elements to the integers of int8 (-127 … 127) or int4 (-8 … 7), to the
-// nearest, ties to even, and returns their scale, by which the largest becomes ±127 or -8. The
-// scale is NaN where an element is not finite, and 0 where all are almost 0; the integers are 0
-// then.
+// Rounds n ≤ GroupSize elements to the integers of int8 (-127 … 127) or int4 (-8 … 7), and returns
+// their scale. Elements that are such integers times one scale already, rounded to bf16 or finer,
+// keep integers and scale: a checkpoint of the same groups is taken as it is. Others are rounded to
+// the nearest, ties to even, with the scale by which the largest becomes ±127 or -8. The scale is
+// NaN where an element is not finite, and 0 where all are almost 0; the integers are 0 then.
 float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded);
 
 }  // namespace continuo::kernels::host

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/arithmetic.h"
+#include "kernels/bfloat16.h"
 #include "kernels/device.h"
 #include "tests/kernels/packed_weight.h"
 #include "tests/kernels/rank_sum.h"
@@ -30,6 +31,40 @@ HostTensor Rough(int64_t rows, int64_t cols, Random& random) {
     t.Set(i, random.Below(50) == 0 ? value * 8 : value * 0.37f);
   }
   return t;
+}
+
+// Checkpoints that store groups of the same length, or of several, are taken as they are, though
+// their values have been rounded to 16 bits.
+TEST_P(PanelsTest, GroupsThatAreIntegersTimesAScaleKeepThem) {
+  Random random(62);
+  for (size_t type = 0; type < 2; ++type) {
+    const bool is_int4 = kQuantised[type] == kernels::WeightType::kInt4;
+    for (const bool is_bf16 : {true, false}) {
+      const auto rounded = [is_bf16](float value) {
+        return is_bf16 ? kernels::FromBF16(kernels::ToBF16(value))
+                       : kernels::FromF16(kernels::ToF16(value));
+      };
+      constexpr int64_t kRows = 33, kColumns = 384;
+      HostTensor stored(kernels::DType::kF32, kRows, kColumns);
+      std::vector<float> meant;
+      float scale = 0;
+      for (int64_t i = 0; i < kRows * kColumns; ++i) {
+        const bool is_first = i % kColumns % kGroups[type] == 0;
+        if (is_first) scale = rounded(0.01f * (1.5f + random.Value() / 2));
+        const int integer = is_int4    ? random.Below(16) - 8
+                            : is_first ? 127
+                                       : random.Below(64) + random.Below(64) - 63;
+        meant.push_back(static_cast<float>(integer) * scale);
+        stored.Set(i, rounded(meant.back()));
+      }
+      const PackedWeight packed(*device_, kQuantised[type], stored);
+      const Matrix got = packed.Unpacked(*device_);
+      for (size_t i = 0; i < meant.size(); ++i) {
+        ASSERT_EQ(static_cast<float>(got[i]), meant[i])
+            << NameOf(kQuantised[type]) << " element " << i << (is_bf16 ? " bf16" : " f16");
+      }
+    }
+  }
 }
 
 // The bound is half a step of the group's scale: its largest element over 127, or over 8 for int4.

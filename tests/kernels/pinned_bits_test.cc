@@ -147,7 +147,7 @@ Hashes HashOps(kernels::Device& device) {
 Hashes PinnedOf(const std::string& isa);
 
 TEST_P(PinnedBitsTest, AreThoseOfTheArithmeticVersion) {
-  EXPECT_EQ(kernels::kArithmeticVersion, 3) << "pin the new bits below";
+  EXPECT_EQ(kernels::kArithmeticVersion, 4) << "pin the new bits below";
   const Hashes hashes = HashOps(*device_);
   const Hashes pinned = PinnedOf(GetParam());
   ASSERT_FALSE(pinned.empty()) << "no bits are pinned for " << GetParam();
