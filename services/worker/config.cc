@@ -51,10 +51,10 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
   common::AddSpanFlags(flags, &c.spans);
   flags.LogLevel(&c.log_level);
-  flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate of this server.");
-  flags.Text("tls_key_file", &c.tls.key_file, "PEM key of the certificate.");
+  flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate that clients are shown.");
+  flags.Text("tls_key_file", &c.tls.key_file, "PEM key of --tls_cert_file.");
   flags.Text("tls_ca_file", &c.tls.ca_file,
-             "PEM CA that signs clients' certificates (mutual TLS).");
+             "PEM CA that has to have issued clients' certificates.");
   flags.TextList(
       "tls_client_names", &c.tls_client_names,
       "Names, separated by commas, of which a client's certificate needs one: DNS names, "
@@ -67,11 +67,13 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
                "With --tls_client_names or --token_file, answer others, too, where they call "
                "InferenceService, as one tenant. For endpoint pickers.");
   flags.Bytes("max_receive_bytes", &c.max_receive_bytes, 1 << 20, 1 << 30,
-              "Largest message from a client, in bytes.");
+              "Size of one message from a client.");
   flags.Bytes("max_buffer_bytes", &c.max_buffer_bytes, 1 << 20, uint64_t{1} << 40,
-              "Most memory of unauthenticated connections together, in bytes.");
+              "Memory of all connections together, for data received from clients and data not yet "
+              "sent to them.");
   flags.Integer("max_streams_per_connection", &c.max_streams_per_connection, 1, kMaxInt,
-                "Most concurrent calls of one connection.");
+                "Number of calls at a time on one gRPC connection. The client delays those "
+                "beyond it.");
   flags.Duration("drain_grace", &c.drain_grace, absl::ZeroDuration(), protocol::kMaxDrainGrace,
                  "Time that streams may go on after SIGTERM before they migrate.");
 }
@@ -104,7 +106,8 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
                "and fp8 (e4m3, CUDA) take about half of bf16's memory, with a scale for each token "
                "and head.");
   flags.Integer("max_context_tokens", &load.source.max_context_tokens, 0, kMaxInt,
-                "Most tokens of one sequence, prompt and answer together. 0: the model's context.");
+                "Number of tokens of one sequence, prompt and answer together. 0: the model's "
+                "context.");
   flags.Switch(
       "parse_special_in_content", &c.parse_special_in_content,
       "Special tokens written in the content of a conversation are such. Otherwise they are "
@@ -123,10 +126,11 @@ void AddDeviceFlags(common::Flags& flags, WorkerConfig& c, std::string& experime
              "Device to compute on: cpu, or in builds with CUDA cuda:0 or cuda:0,1,2,3, with one "
              "rank on each.");
   flags.Integer("tensor_parallel", &c.load.tensor_parallel, 1, 8,
-                "Ranks that the model is split over: 1, 2, 4 or 8.");
-  flags.Integer("threads", &device.num_threads, 1, 1024,
-                "Host threads that compute, of all ranks together; each rank has at least one. "
-                "Default: the CPUs of the container.");
+                "Number of ranks that the model is split over: 1, 2, 4 or 8.");
+  flags.Integer(
+      "threads", &device.num_threads, 1, 1024,
+      "Number of host threads that compute, of all ranks together; each rank has at least one. "
+      "Default: the CPUs of the container.");
   flags.Choice("isa", &device.isa, {"auto", "scalar", "avx2", "avx512", "avx512_bf16", "neon"},
                "Instruction set of the CPU. auto: the best one that the CPU has. A fixed one gives "
                "a mixed fleet the same arithmetic.");
@@ -152,13 +156,14 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                 "Size of the KV cache in blocks. 0: as many as --kv_cache_memory holds.");
   flags.Integer("block_size", &load.kv.block_size, 1, 1024, "Size of a KV block, in tokens.");
   flags.Integer("max_batch_tokens", &load.max_batch_tokens, 1, model::kMaxBatchTokens,
-                "Most tokens of one step, of all sequences together.");
+                "Number of tokens of one step, of all sequences together.");
   flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, model::kMaxBatchTokens,
-                "Most tokens of one prompt in a step.");
-  flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Most sequences in the batch.");
-  flags.Integer<int64_t>("max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
-                         "Most prompt tokens that wait; a sequence counts at least one. Requests "
-                         "beyond are rejected.");
+                "Number of tokens of one prompt in a step.");
+  flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Number of sequences in the batch.");
+  flags.Integer<int64_t>(
+      "max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
+      "Number of prompt tokens that wait; a sequence counts at least one. Requests "
+      "beyond are rejected.");
   flags.Choice("speculation", &c.speculation, {"lookup", "draft", "off"},
                "Source of draft tokens, which steps check while that pays. lookup: repetitions in "
                "the sequence itself. draft: the model of --draft_model. Answers do not depend on "
@@ -167,7 +172,7 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
       "draft_model", &c.draft_model,
       "A smaller model with the same tokenizer, as --model names one, for --speculation=draft.");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64,
-                "Most draft tokens of one sequence in a step.");
+                "Number of draft tokens of one sequence in a step.");
 }
 
 // Checks rules between flags. Returns what is wrong, empty where they fit together.
