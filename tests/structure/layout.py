@@ -114,8 +114,15 @@ ALLOWED = {
                                "services/gateway/admission services/gateway/discovery services/gateway/relay "
                                "services/gateway/routing",
     "services/gateway/openai/json": "services/base services/protocol proto",
+    "services/gateway/openai/answer": "services/base proto services/gateway/openai/json",
+    "services/gateway/openai/messages": "services/base services/protocol proto services/gateway/openai/answer "
+                                        "services/gateway/openai/json",
+    "services/gateway/openai/responses": "services/base services/protocol proto services/gateway/openai/answer "
+                                         "services/gateway/openai/json",
     "services/gateway/openai/http": "services/base services/base/net",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
+                               "services/gateway/openai/answer services/gateway/openai/messages "
+                               "services/gateway/openai/responses "
                                "services/gateway/openai/http services/gateway/relay services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "

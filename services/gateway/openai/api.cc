@@ -14,6 +14,7 @@
 #include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/json/json_fields.h"
+#include "services/gateway/openai/models_json.h"
 #include "services/gateway/openai/page.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/openai/unknown_path.h"
@@ -33,17 +34,23 @@ constexpr std::string_view kWaitingComment = ": waiting for a worker\n\n";
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-Endpoint EndpointOf(RouteId route) {
+// The names of the members of a route's body.
+ErrorForm FormOf(RouteId route) {
+  ErrorForm form = route;
   switch (route) {
     case RouteId::kCompletions:
-      return Endpoint::kCompletions;
+      form.names = Endpoint::kCompletions;
+      break;
     case RouteId::kTokenize:
-      return Endpoint::kTokenize;
+      form.names = Endpoint::kTokenize;
+      break;
     case RouteId::kDetokenize:
-      return Endpoint::kDetokenize;
+      form.names = Endpoint::kDetokenize;
+      break;
     default:
-      return Endpoint::kChat;
+      break;
   }
+  return form;
 }
 
 // Frees the request, of which nothing is needed any more.
@@ -57,6 +64,22 @@ std::string PromptId(const std::string& id, size_t prompt) {
   return prompt == 0 ? id : absl::StrCat(id, "-", prompt);
 }
 
+// Takes room for what the answer keeps. An error says that there is none.
+absl::Status CheckRoom(const Answer& answer, const HttpLimits& limits, ByteBudget::Share& room) {
+  const auto num_bytes = static_cast<int64_t>(answer.num_bytes());
+  if (num_bytes > limits.max_answer_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
+                                                   " bytes; it can be had as a stream of "
+                                                   "/v1/chat/completions"));
+  }
+  if (room.ResizeLeavingRoom(num_bytes)) return absl::OkStatus();
+  return protocol::WithReason(
+      absl::ResourceExhaustedError(
+          absl::StrCat("answers in one piece have taken their ", limits.max_answers_bytes,
+                       " bytes together; this one can be had with stream, or later")),
+      protocol::kReasonOverloaded);
+}
+
 // Sends the header of a stream of events.
 asio::awaitable<void> BeginEvents(HttpConnection& connection, HttpHeaders headers) {
   headers.emplace_back("Cache-Control", "no-cache");
@@ -64,6 +87,11 @@ asio::awaitable<void> BeginEvents(HttpConnection& connection, HttpHeaders header
   headers.emplace_back("X-Accel-Buffering", "no");
   co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers),
                                   ": keep-alive\n\n");
+}
+
+// Clients of Anthropic's API say which version of it they speak.
+ModelsForm ModelsFormOf(const HttpRequest& request) {
+  return request["anthropic-version"].empty() ? ModelsForm::kOpenAi : ModelsForm::kAnthropic;
 }
 
 HttpResponse Text(int status, std::string body) {
@@ -133,14 +161,14 @@ HttpResponse Api::Options(const HttpRequest& header, const Route* route) const {
   return response;
 }
 
-HttpResponse Api::ErrorOf(const ParamNames& names, const absl::Status& status,
+HttpResponse Api::ErrorOf(const ErrorForm& form, const absl::Status& status,
                           HttpHeaders headers) const {
   if (const std::optional<int> seconds = RetryAfterOf(status)) {
     headers.emplace_back("Retry-After", absl::StrCat(*seconds));
   }
   return {.status = HttpStatusOf(status),
           .headers = std::move(headers),
-          .body = ErrorJson(names, status)};
+          .body = ErrorBody(form, status)};
 }
 
 std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
@@ -182,7 +210,7 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
     const auto tenant = dependencies_.service->Authenticate(call);
     if (!tenant.ok()) {
       dependencies_.service->OnRejected("", call.correlation_id, tenant.status());
-      HttpResponse response = ErrorOf(EndpointOf(route->id), tenant.status(), {});
+      HttpResponse response = ErrorOf(FormOf(route->id), tenant.status(), {});
       response.headers.emplace_back("WWW-Authenticate", "Bearer");
       return response;
     }
@@ -205,7 +233,8 @@ HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
     case RouteId::kFleet:
       return {.body = FleetJson(*dependencies_.fleet())};
     case RouteId::kModels:
-      return {.body = ModelsJson(dependencies_.models(CallOf(request, dependencies_.clock->Now())),
+      return {.body = ModelsJson(ModelsFormOf(request),
+                                 dependencies_.models(CallOf(request, dependencies_.clock->Now())),
                                  start_seconds_)};
     case RouteId::kHealth:
     case RouteId::kPing:
@@ -226,10 +255,10 @@ HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
   for (const v1::Model& model : dependencies_.models(call)) {
     // A name may be a path itself.
     if (ModelNameOf(NormalPath(absl::StrCat("/v1/models/", model.name()))) == name) {
-      return {.body = ModelJson(model, start_seconds_)};
+      return {.body = ModelJson(ModelsFormOf(request), model, start_seconds_)};
     }
   }
-  return ErrorOf(Endpoint::kChat,
+  return ErrorOf(route.id,
                  absl::NotFoundError(absl::StrCat("model \"", name, "\" is not served here")), {});
 }
 
@@ -239,11 +268,14 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
   switch (route.id) {
     case RouteId::kChat:
     case RouteId::kCompletions:
-      co_await Generate(connection, EndpointOf(route.id), std::move(request));
+    case RouteId::kMessages:
+    case RouteId::kResponses:
+      co_await Generate(connection, route.id, std::move(request));
       co_return;
     case RouteId::kTokenize:
     case RouteId::kDetokenize:
     case RouteId::kTokenizerInfo:
+    case RouteId::kCountTokens:
       co_await AnswerText(connection, route.id, std::move(request));
       co_return;
     default:
@@ -267,68 +299,71 @@ asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
   HttpResponse response = {.body = std::move(answer.body)};
   if (!answer.status.ok()) {
     dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
-    ParamNames names(EndpointOf(route));
-    names.as_written = answer.as_written;
-    response = ErrorOf(names, answer.status, {});
+    ErrorForm form = FormOf(route);
+    form.names.as_written = answer.as_written;
+    response = ErrorOf(form, answer.status, {});
   }
   co_await connection.Respond(std::move(response));
 }
 
-asio::awaitable<void> Api::Generate(HttpConnection& connection, Endpoint endpoint,
+asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
                                     HttpRequest request) {
   ClientCall call = CallOf(request, dependencies_.clock->Now());
   // The client's own id stands for nothing here but itself: several requests may have it.
   const std::string id = dependencies_.service->MakeRequestId();
   HttpHeaders headers;
   if (request["x-request-id"].empty()) headers.emplace_back("x-request-id", id);
-  absl::StatusOr<ParsedCall> parsed = ParseCall(endpoint, request.body());
+  // The name that Anthropic's clients look for.
+  if (route == RouteId::kMessages) headers.emplace_back("request-id", id);
+  ErrorForm errors = FormOf(route);
+  errors.request_id = id;
+  absl::StatusOr<HttpCall> parsed = ReadCall(route, request.body());
   if (!parsed.ok()) {
     dependencies_.service->OnRejected("", call.correlation_id,
                                       WithoutClientsWords(parsed.status()));
     DropBody(connection, request);
-    ParamNames names(endpoint);
-    names.as_written = true;
-    HttpResponse response = ErrorOf(names, parsed.status(), std::move(headers));
+    errors.names.as_written = true;
+    HttpResponse response = ErrorOf(errors, parsed.status(), std::move(headers));
     co_await connection.Respond(std::move(response));
     co_return;
   }
+  errors.names = parsed->names;
+  for (auto& header : parsed->headers) headers.push_back(std::move(header));
   const size_t num_prompts = parsed->requests.size();
   for (size_t i = 0; i < num_prompts; ++i) {
     parsed->requests[i].set_request_id(PromptId(id, i));
   }
   const std::string model = parsed->requests[0].model();
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
-  // The echo is kept beside the prompt.
-  const int num_copies = parsed->form.echo ? 2 : 1;
   const absl::Status opened =
-      queue->Open(dependencies_.service, call, std::move(parsed->requests), num_copies);
+      queue->Open(dependencies_.service, call, std::move(parsed->requests), parsed->num_copies);
   DropBody(connection, request);
   if (!opened.ok()) {
-    HttpResponse response = ErrorOf(parsed->form.names, opened, std::move(headers));
+    HttpResponse response = ErrorOf(errors, opened, std::move(headers));
     co_await connection.Respond(std::move(response));
     co_return;
   }
   connection.WatchClient();
-  Answer answer(std::move(parsed->form), id, model,
-                absl::ToUnixSeconds(dependencies_.clock->Now()));
-  if (answer.form().stream) {
-    co_await Stream(connection, *queue, answer, num_prompts, call.deadline, std::move(headers));
+  const std::unique_ptr<Answer> answer =
+      parsed->make_answer(id, model, absl::ToUnixSeconds(dependencies_.clock->Now()));
+  Running running = {*answer, std::move(errors), num_prompts, call.deadline, std::move(headers)};
+  if (parsed->stream) {
+    co_await Stream(connection, *queue, std::move(running));
   } else {
-    co_await Collect(connection, *queue, answer, num_prompts, call.deadline, std::move(headers));
+    co_await Collect(connection, *queue, std::move(running));
   }
   queue->Cancel();
 }
 
 asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& queue,
-                                   Answer& answer, size_t num_prompts, absl::Time deadline,
-                                   HttpHeaders headers) {
+                                   Running call) {
   const HttpLimits& limits = connection.limits();
+  Answer& answer = call.answer;
   ByteBudget::Share room(&connection.answers_budget());
-  const size_t num_all = num_prompts;
-  ParamNames names = answer.form().names;
+  size_t num_prompts = call.num_prompts;
   absl::Status status, excess;  // excess: a limit of answers in one piece is exceeded
   while (num_prompts > 0 && status.ok()) {
-    const absl::Duration left = deadline - dependencies_.clock->Now();
+    const absl::Duration left = call.deadline - dependencies_.clock->Now();
     if (left <= absl::ZeroDuration()) queue.Expire();
     std::vector<GenerationQueue::Item> items = queue.Take();
     if (items.empty()) {
@@ -340,47 +375,37 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
       answer.Add(item.prompt, item.response, nullptr);
       if (!item.end.has_value()) continue;
       --num_prompts;
-      if (status.ok() && num_all > 1) names.prompt = item.prompt;
+      if (status.ok() && call.num_prompts > 1) call.errors.names.prompt = item.prompt;
       status.Update(*item.end);
     }
-    const auto num_bytes = static_cast<int64_t>(answer.num_bytes());
-    if (num_bytes > limits.max_answer_bytes) {
-      excess =
-          absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
-                                                  " bytes; it can be had with stream only"));
-    } else if (!room.ResizeLeavingRoom(num_bytes)) {
-      excess = protocol::WithReason(
-          absl::ResourceExhaustedError(
-              absl::StrCat("answers in one piece have taken their ", limits.max_answers_bytes,
-                           " bytes together; this one can be had with stream, or later")),
-          protocol::kReasonOverloaded);
-    }
+    excess = CheckRoom(answer, limits, room);
     status.Update(excess);
   }
   HttpResponse response;
   if (status.ok()) {
-    response.headers = std::move(headers);
+    response.headers = std::move(call.headers);
     response.more = answer.TakeBody();
   } else {
     queue.Cancel(excess);
     answer.TakeBody();
     room.Release();
-    response = ErrorOf(names, status, std::move(headers));
+    response = ErrorOf(call.errors, status, std::move(call.headers));
   }
   co_await connection.Respond(std::move(response));
 }
 
 asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& queue,
-                                  Answer& answer, size_t num_prompts, absl::Time deadline,
-                                  HttpHeaders headers) {
+                                  Running call) {
   const HttpLimits& limits = connection.limits();
+  Answer& answer = call.answer;
+  // Some answers keep what a stream has had, to tell it once more at the end.
+  ByteBudget::Share room(&connection.answers_budget());
   const absl::Duration start = dependencies_.clock->Elapsed();
   bool begun = false;
-  const size_t num_all = num_prompts;
-  ParamNames names = answer.form().names;
+  size_t num_prompts = call.num_prompts;
   std::string events;
   while (num_prompts > 0) {
-    const absl::Duration left = deadline - dependencies_.clock->Now();
+    const absl::Duration left = call.deadline - dependencies_.clock->Now();
     if (left <= absl::ZeroDuration()) queue.Expire();
     std::vector<GenerationQueue::Item> items = queue.Take();
     if (items.empty()) {
@@ -396,9 +421,9 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
         woken = co_await connection.Wait(std::max(std::min(left, silence), absl::Milliseconds(1)));
       }
       if (connection.client_gone()) co_return;
-      if (woken || dependencies_.clock->Now() >= deadline) continue;
+      if (woken || dependencies_.clock->Now() >= call.deadline) continue;
       if (!begun && silence > absl::ZeroDuration()) continue;
-      if (!std::exchange(begun, true)) co_await BeginEvents(connection, headers);
+      if (!std::exchange(begun, true)) co_await BeginEvents(connection, call.headers);
       // Nobody but a person reads it.
       if (queue.is_sent()) {
         co_await connection.SendComment();
@@ -414,8 +439,13 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       item.response.Clear();
       if (item.end.has_value()) {
         --num_prompts;
-        if (status.ok() && num_all > 1) names.prompt = item.prompt;
+        if (status.ok() && call.num_prompts > 1) call.errors.names.prompt = item.prompt;
         status.Update(*item.end);
+      }
+      if (const absl::Status excess = CheckRoom(answer, limits, room); !excess.ok()) {
+        queue.Cancel(excess);
+        status.Update(excess);
+        break;
       }
       if (!begun || events.size() < kMaxEventsBytes) continue;
       co_await connection.SendStream(events);
@@ -425,15 +455,15 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     if (!begun) {
       // Before the first response an error is still one of HTTP.
       if (!status.ok()) {
-        HttpResponse response = ErrorOf(names, status, std::move(headers));
+        HttpResponse response = ErrorOf(call.errors, status, std::move(call.headers));
         co_await connection.Respond(std::move(response));
         co_return;
       }
       begun = true;
-      co_await BeginEvents(connection, headers);
+      co_await BeginEvents(connection, call.headers);
     }
     if (!status.ok()) {
-      events.append(ErrorEvent(ErrorJson(names, status)));
+      answer.AddError(status, ErrorBody(call.errors, status), &events);
       num_prompts = 0;
     } else if (num_prompts == 0) {
       answer.AddEnd(&events);

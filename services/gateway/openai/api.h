@@ -14,11 +14,11 @@
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
+#include "services/gateway/openai/answer/answer.h"
+#include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/cors.h"
 #include "services/gateway/openai/generation_queue.h"
 #include "services/gateway/openai/http/http_connection.h"
-#include "services/gateway/openai/json/request_json.h"
-#include "services/gateway/openai/json/response_json.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/openai/text_api.h"
 #include "services/gateway/relay/generate_service.h"
@@ -53,14 +53,21 @@ class Api : public HttpHandler {
   HttpHeaders CommonHeaders(const HttpRequest& header) override;
 
  private:
-  boost::asio::awaitable<void> Generate(HttpConnection& connection, Endpoint endpoint,
+  // What is left of a call whose generations run.
+  struct Running {
+    Answer& answer;
+    ErrorForm errors;
+    size_t num_prompts;
+    absl::Time deadline;
+    HttpHeaders headers;
+  };
+
+  boost::asio::awaitable<void> Generate(HttpConnection& connection, RouteId route,
                                         HttpRequest request);
   boost::asio::awaitable<void> Collect(HttpConnection& connection, GenerationQueue& queue,
-                                       Answer& answer, size_t num_prompts, absl::Time deadline,
-                                       HttpHeaders headers);
+                                       Running call);
   boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
-                                      Answer& answer, size_t num_prompts, absl::Time deadline,
-                                      HttpHeaders headers);
+                                      Running call);
   boost::asio::awaitable<void> AnswerText(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
@@ -68,7 +75,7 @@ class Api : public HttpHandler {
   HttpResponse Get(const Route& route, const HttpRequest& request);
   // For probes: tells whether a worker takes requests.
   HttpResponse Ready() const;
-  HttpResponse ErrorOf(const ParamNames& names, const absl::Status& status,
+  HttpResponse ErrorOf(const ErrorForm& form, const absl::Status& status,
                        HttpHeaders headers) const;
   // A queue whose responses wake the connection.
   std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);

@@ -15,6 +15,9 @@ enum class RouteId {
   kFleet,
   kChat,
   kCompletions,
+  kMessages,
+  kResponses,
+  kCountTokens,
   kModels,
   kModel,  // its path has the model's name at the end
   kTokenize,

@@ -17,7 +17,7 @@
 
 namespace continuo::gateway::openai {
 
-// Serves /tokenize, /detokenize and /tokenizer_info. Thread-safe.
+// Serves /tokenize, /detokenize, /tokenizer_info and /v1/messages/count_tokens. Thread-safe.
 class TextApi {
  public:
   struct Answer {
@@ -31,7 +31,7 @@ class TextApi {
   // Waits until every call has ended.
   ~TextApi();
 
-  // The answer to a request for one of the three. The connection's coroutine.
+  // The answer to a request for one of the four. The connection's coroutine.
   boost::asio::awaitable<Answer> Serve(HttpConnection& connection, RouteId route,
                                        HttpRequest request);
 

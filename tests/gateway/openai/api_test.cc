@@ -479,7 +479,7 @@ TEST_F(ApiTest, AnUnknownPathSaysSoAndNamesWhatIsThere) {
       {"/models/", "Is it /v1/models?"},
       {"/v1/embeddings", "POST /v1/embeddings. The paths that are served: /, "},
       {"/v1", "POST /v1. The paths that are served: /, "},
-      {"/v1/responses?x=y", "POST /v1/responses. The"},
+      {"/v1/audio?x=y", "POST /v1/audio. The"},
       {"/nothing", "/v1/models/{model}"},
   };
   for (const auto& [path, message] : cases) {

@@ -21,8 +21,9 @@ constexpr absl::string_view kClientsWord = "continuo/clients_word";
 constexpr int kMaxDepth = 32;
 // The limit inside members that have JSON schemas. The worker's readers take as much.
 constexpr int kMaxSchemaDepth = 127;
-constexpr std::string_view kSchemaMembers[] = {"tools", "response_format", "structured_outputs",
-                                               "guided_json", "json_schema"};
+constexpr std::string_view kSchemaMembers[] = {
+    "tools",       "response_format", "structured_outputs", "guided_json",
+    "json_schema", "output_format",   "output_config",      "text"};
 // A value takes up to 100 bytes of memory, and as little as two bytes of a body.
 constexpr int kMaxValues = 1 << 20;
 
@@ -204,6 +205,23 @@ absl::Status Read(const Json& object, const char* path, std::optional<std::strin
   if (!json->is_string()) return WrongType(path, "a string", *json);
   *value = json->get<std::string>();
   return absl::OkStatus();
+}
+
+absl::Status ReadText(const Json& object, const char* name, const std::string& path,
+                      std::string* value) {
+  const Json* const json = Find(object, name);
+  if (json == nullptr) return absl::OkStatus();
+  if (!json->is_string()) return WrongType(absl::StrCat(path, ".", name), "a string", *json);
+  *value = json->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status NeedText(const Json& object, const char* name, const std::string& path,
+                      std::string* value) {
+  if (Find(object, name) == nullptr) {
+    return protocol::FieldError(absl::StrCat(path, ".", name), "is needed");
+  }
+  return ReadText(object, name, path, value);
 }
 
 std::optional<Integer> IntegerOf(const Json& value) {

@@ -48,6 +48,12 @@ absl::Status Read(const Json& object, const char* path, std::optional<float>* va
 absl::Status Read(const Json& object, const char* path, std::optional<bool>* value);
 absl::Status Read(const Json& object, const char* path, std::optional<std::string>* value);
 
+// Reads a text that the object at `path` may have, or has to have.
+absl::Status ReadText(const Json& object, const char* name, const std::string& path,
+                      std::string* value);
+absl::Status NeedText(const Json& object, const char* name, const std::string& path,
+                      std::string* value);
+
 // The value as an integer, if it is one: 16, and also 16.0 and 1.6e1. Null for other values.
 struct Integer {
   bool is_negative = false;

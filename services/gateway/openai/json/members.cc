@@ -198,6 +198,15 @@ absl::Status CheckOnly(const Json& object, std::string_view path,
   return absl::OkStatus();
 }
 
+absl::Status CheckBody(const Json& body, std::string_view route,
+                       std::span<const std::string_view> known) {
+  for (const auto& [name, value] : body.items()) {
+    if (value.is_null() || std::ranges::find(known, name) != known.end()) continue;
+    return Unknown("", name, route, known);
+  }
+  return absl::OkStatus();
+}
+
 std::string MembersTable() {
   constexpr std::string_view kHead = "| member | route | known to | |\n| --- | --- | --- | --- |\n";
   return absl::StrCat(

@@ -55,6 +55,10 @@ absl::Status CheckMembers(Endpoint endpoint, const Json& body);
 absl::Status CheckOnly(const Json& object, std::string_view path,
                        std::span<const std::string_view> known);
 
+// Rejects members of the body of `route` other than `known`.
+absl::Status CheckBody(const Json& body, std::string_view route,
+                       std::span<const std::string_view> known);
+
 // The table in Markdown, as docs/http.md has it.
 std::string MembersTable();
 

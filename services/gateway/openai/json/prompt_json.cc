@@ -16,16 +16,6 @@
 namespace continuo::gateway::openai {
 namespace {
 
-// Reads a text member of a message, as Read does; `path` is the message's.
-absl::Status ReadText(const Json& object, const char* name, const std::string& path,
-                      std::string* value) {
-  const Json* const json = Find(object, name);
-  if (json == nullptr) return absl::OkStatus();
-  if (!json->is_string()) return WrongType(absl::StrCat(path, ".", name), "a string", *json);
-  *value = json->get<std::string>();
-  return absl::OkStatus();
-}
-
 absl::Status ReadPart(const Json& part, const std::string& path, std::string* text) {
   if (!part.is_object()) return WrongType(path, "an object", part);
   std::string type, piece;

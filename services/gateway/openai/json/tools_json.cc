@@ -53,21 +53,11 @@ size_t NextValue(std::string_view text, size_t at) {
   return at;
 }
 
-// A member that has to be a string, or may be missing.
-absl::Status ReadName(const Json& object, const char* name, const std::string& path,
-                      std::string* value) {
-  const Json* const json = Find(object, name);
-  if (json == nullptr) return absl::OkStatus();
-  if (!json->is_string()) return WrongType(absl::StrCat(path, ".", name), "a string", *json);
-  *value = json->get<std::string>();
-  return absl::OkStatus();
-}
-
 // The "function" of a tool, a call or a choice at `path`, which has to be of that type.
 absl::StatusOr<const Json*> FunctionOf(const Json& json, const std::string& path) {
   if (!json.is_object()) return WrongType(path, "an object", json);
   std::string type = "function";
-  RETURN_IF_ERROR(ReadName(json, "type", path, &type));
+  RETURN_IF_ERROR(ReadText(json, "type", path, &type));
   if (type != "function") {
     return protocol::FieldError(path + ".type", "only the type \"function\" is supported");
   }
@@ -86,9 +76,9 @@ absl::Status ReadTool(const Json& json, std::string_view text, const std::string
   RETURN_IF_ERROR(CheckOnly(json, path, kKnown));
   const std::string inside = path + ".function";
   RETURN_IF_ERROR(CheckOnly(*function, inside, kKnownOfFunction));
-  RETURN_IF_ERROR(ReadName(*function, "name", inside, tool->mutable_name()));
+  RETURN_IF_ERROR(ReadText(*function, "name", inside, tool->mutable_name()));
   if (tool->name().empty()) return protocol::FieldError(inside + ".name", "is needed");
-  RETURN_IF_ERROR(ReadName(*function, "description", inside, tool->mutable_description()));
+  RETURN_IF_ERROR(ReadText(*function, "description", inside, tool->mutable_description()));
   if (const Json* const parameters = Find(*function, "parameters"); parameters != nullptr) {
     if (!parameters->is_object()) {
       return WrongType(inside + ".parameters", "an object", *parameters);
@@ -121,7 +111,7 @@ absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation
   if (!allowed->is_object()) return WrongType(kPath, "an object", *allowed);
   RETURN_IF_ERROR(CheckOnly(*allowed, kPath, std::array<std::string_view, 2>{"mode", "tools"}));
   std::string mode;
-  RETURN_IF_ERROR(ReadName(*allowed, "mode", kPath, &mode));
+  RETURN_IF_ERROR(ReadText(*allowed, "mode", kPath, &mode));
   if (mode != "auto" && mode != "required") {
     return protocol::FieldError(absl::StrCat(kPath, ".mode"), "must be \"auto\" or \"required\"");
   }
@@ -135,7 +125,7 @@ absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation
     const std::string element = absl::StrCat(place, "[", i, "]");
     ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*tools)[i], element));
     std::string name;
-    RETURN_IF_ERROR(ReadName(*function, "name", element + ".function", &name));
+    RETURN_IF_ERROR(ReadText(*function, "name", element + ".function", &name));
     RETURN_IF_ERROR(CheckIsTool(*conversation, name, element + ".function.name"));
     names.insert(std::move(name));
   }
@@ -168,7 +158,7 @@ absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
     }
   } else {
     ASSIGN_OR_RETURN(const Json* const function, FunctionOf(*choice, "tool_choice"));
-    RETURN_IF_ERROR(ReadName(*function, "name", "tool_choice.function", parsed.mutable_name()));
+    RETURN_IF_ERROR(ReadText(*function, "name", "tool_choice.function", parsed.mutable_name()));
     RETURN_IF_ERROR(CheckIsTool(*conversation, parsed.name(), "tool_choice.function.name"));
     parsed.set_mode(v1::ToolChoice::MODE_REQUIRED);
   }
@@ -259,10 +249,10 @@ absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMe
     const std::string inside = place + ".function";
     RETURN_IF_ERROR(CheckOnly(*function, inside, kKnownOfFunction));
     v1::ToolCall& call = *message->add_tool_calls();
-    RETURN_IF_ERROR(ReadName((*calls)[i], "id", place, call.mutable_id()));
-    RETURN_IF_ERROR(ReadName(*function, "name", inside, call.mutable_name()));
+    RETURN_IF_ERROR(ReadText((*calls)[i], "id", place, call.mutable_id()));
+    RETURN_IF_ERROR(ReadText(*function, "name", inside, call.mutable_name()));
     if (call.name().empty()) return protocol::FieldError(inside + ".name", "is needed");
-    RETURN_IF_ERROR(ReadName(*function, "arguments", inside, call.mutable_arguments()));
+    RETURN_IF_ERROR(ReadText(*function, "arguments", inside, call.mutable_arguments()));
   }
   return absl::OkStatus();
 }

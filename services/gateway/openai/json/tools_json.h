@@ -23,4 +23,16 @@ std::string_view MemberText(std::string_view object, std::string_view name);
 // The text of element `index` of an array; empty beyond the end.
 std::string_view ElementText(std::string_view array, size_t index);
 
+// A value of a body, and its text as the client wrote it.
+struct WrittenValue {
+  const Json* json = nullptr;  // null: it is missing, or null
+  std::string_view text;
+
+  // Of an object, and of an array that has the element.
+  WrittenValue Member(const char* name) const {
+    return {Find(*json, name), MemberText(text, name)};
+  }
+  WrittenValue Element(size_t i) const { return {&(*json)[i], ElementText(text, i)}; }
+};
+
 }  // namespace continuo::gateway::openai

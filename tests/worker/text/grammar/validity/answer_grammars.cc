@@ -86,7 +86,9 @@ class Answerer {
     for (int32_t id = 0; id < model_.vocab_size(); ++id) {
       if (!HasBit(mask, id)) continue;
       all.push_back(id);
-      const char first = model_.TokenBytes(id)[0];
+      const std::string_view bytes = model_.TokenBytes(id);
+      if (bytes.empty()) continue;  // an end
+      const char first = bytes[0];
       if (first > ' ' && first < 0x7f) printable.push_back(id);
       if (std::string_view("\"}]").find(first) != std::string_view::npos) closing.push_back(id);
       if (std::string_view(",:").find(first) != std::string_view::npos) separating.push_back(id);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/json/logprobs_json.h"
+#include "services/gateway/openai/answer/logprobs_json.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/gateway/openai/json/response_json.h"
+#include "services/gateway/openai/answer/completions_answer.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -59,8 +59,8 @@ TEST(CompletionLogprobsTest, WithoutARepeatedTextSpecialTokensHaveNoPartInIt) {
 // What a stream's events tell of choice 0: its text, its tokens, and its finish reason, or what of
 // these an event has.
 std::vector<Json> Told(const std::vector<v1::Delta>& deltas, Endpoint endpoint) {
-  Answer answer({.endpoint = endpoint, .stream = true, .token_ids = true, .logprobs = true}, "id",
-                "m", 5);
+  CompletionsAnswer answer(
+      {.endpoint = endpoint, .stream = true, .token_ids = true, .logprobs = true}, "id", "m", 5);
   std::string stream;
   v1::GenerateResponse response;
   for (const v1::Delta& delta : deltas) *response.add_deltas() = delta;

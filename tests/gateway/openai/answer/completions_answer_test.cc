@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/json/response_json.h"
+#include "services/gateway/openai/answer/completions_answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -78,8 +78,8 @@ v1::GenerateResponse Call(uint32_t index, const std::string& id, const std::stri
   return response;
 }
 
-TEST(ResponseJsonTest, CallsOfToolsAreMembersOfTheMessage) {
-  Answer answer(AnswerForm(), "1", "m", 1);
+TEST(CompletionsAnswerTest, CallsOfToolsAreMembersOfTheMessage) {
+  CompletionsAnswer answer(AnswerForm(), "1", "m", 1);
   std::string events;
   answer.Add(0, Call(0, "id0", "f", "{\"a\": \"x"), &events);
   answer.Add(0, Call(0, "", "", "\\n\"}"), &events);
@@ -94,10 +94,10 @@ TEST(ResponseJsonTest, CallsOfToolsAreMembersOfTheMessage) {
       {"id":"id1","type":"function","function":{"name":"g","arguments":"{}"}}])"));
 }
 
-TEST(ResponseJsonTest, CallsOfToolsAreStreamedInPieces) {
+TEST(CompletionsAnswerTest, CallsOfToolsAreStreamedInPieces) {
   AnswerForm form;
   form.stream = true;
-  Answer answer(form, "1", "m", 1);
+  CompletionsAnswer answer(form, "1", "m", 1);
   std::string stream;
   answer.Add(0, Call(0, "id0", "f", ""), &stream);
   answer.Add(0, Call(0, "", "", "{\"a\""), &stream);
@@ -118,8 +118,8 @@ TEST(ResponseJsonTest, CallsOfToolsAreStreamedInPieces) {
   EXPECT_EQ(Events(stream).back()["choices"][0]["finish_reason"], "tool_calls");
 }
 
-TEST(ResponseJsonTest, AChatIsOneBody) {
-  Answer answer({}, "id", "asked", 5);
+TEST(CompletionsAnswerTest, AChatIsOneBody) {
+  CompletionsAnswer answer({}, "id", "asked", 5);
   for (const auto& response :
        {Accepted(), Text(0, "Hel"), Text(0, "lo", v1::FINISH_REASON_STOP), Summary(7, 4, 2)}) {
     answer.Add(0, response, nullptr);
@@ -134,8 +134,8 @@ TEST(ResponseJsonTest, AChatIsOneBody) {
                "completion_tokens_details":{"reasoning_tokens":0}}})"));
 }
 
-TEST(ResponseJsonTest, AChatStreamBeginsWithTheRoleAndEndsWithDone) {
-  Answer answer({.stream = true}, "id", "asked", 5);
+TEST(CompletionsAnswerTest, AChatStreamBeginsWithTheRoleAndEndsWithDone) {
+  CompletionsAnswer answer({.stream = true}, "id", "asked", 5);
   std::string stream;
   for (const auto& response :
        {Accepted(), Text(0, "Hi"), Text(0, "", v1::FINISH_REASON_LENGTH), Summary(7, 0, 2)}) {
@@ -156,8 +156,8 @@ TEST(ResponseJsonTest, AChatStreamBeginsWithTheRoleAndEndsWithDone) {
   for (const Json& event : events) EXPECT_FALSE(event.is_object() && event.contains("usage"));
 }
 
-TEST(ResponseJsonTest, UsageIsTheLastEventAndNullInTheOthers) {
-  Answer answer({.stream = true, .include_usage = true}, "id", "asked", 5);
+TEST(CompletionsAnswerTest, UsageIsTheLastEventAndNullInTheOthers) {
+  CompletionsAnswer answer({.stream = true, .include_usage = true}, "id", "asked", 5);
   std::string stream;
   answer.Add(0, Text(0, "Hi", v1::FINISH_REASON_STOP), &stream);
   answer.Add(0, Summary(7, 3, 1), &stream);
@@ -171,15 +171,15 @@ TEST(ResponseJsonTest, UsageIsTheLastEventAndNullInTheOthers) {
   EXPECT_EQ(events[3]["usage"]["prompt_tokens_details"]["cached_tokens"], 3);
 }
 
-TEST(ResponseJsonTest, TheEventWithTheFinishReasonHasNothingElse) {
+TEST(CompletionsAnswerTest, TheEventWithTheFinishReasonHasNothingElse) {
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
     for (const std::string text : {"", "Hi"}) {
       for (const std::string reasoning : {"", "hm"}) {
         for (const bool logprobs : {false, true}) {
           for (const v1::FinishReason finish :
                {v1::FINISH_REASON_STOP, v1::FINISH_REASON_LENGTH, v1::FINISH_REASON_TIME_LIMIT}) {
-            Answer answer({.endpoint = endpoint, .stream = true, .logprobs = logprobs}, "id", "m",
-                          5);
+            CompletionsAnswer answer({.endpoint = endpoint, .stream = true, .logprobs = logprobs},
+                                     "id", "m", 5);
             v1::GenerateResponse response = Text(0, text, finish);
             response.mutable_deltas(0)->set_reasoning(reasoning);
             if (logprobs) AddLogprob(response, "t", -1);
@@ -213,8 +213,8 @@ TEST(ResponseJsonTest, TheEventWithTheFinishReasonHasNothingElse) {
   }
 }
 
-TEST(ResponseJsonTest, HeldBackTextMakesNoEvent) {
-  Answer answer({.stream = true}, "id", "asked", 5);
+TEST(CompletionsAnswerTest, HeldBackTextMakesNoEvent) {
+  CompletionsAnswer answer({.stream = true}, "id", "asked", 5);
   std::string stream;
   answer.Add(0, Text(0, "a"), &stream);
   const size_t size = stream.size();
@@ -222,12 +222,12 @@ TEST(ResponseJsonTest, HeldBackTextMakesNoEvent) {
   EXPECT_EQ(stream.size(), size);
 }
 
-TEST(ResponseJsonTest, ChoicesAreNumberedThroughThePrompts) {
-  Answer answer({.endpoint = Endpoint::kCompletions,
-                 .echo = true,
-                 .echo_texts = {"P", "Q"},
-                 .num_sequences = 2},
-                "id", "asked", 5);
+TEST(CompletionsAnswerTest, ChoicesAreNumberedThroughThePrompts) {
+  CompletionsAnswer answer({.endpoint = Endpoint::kCompletions,
+                            .echo = true,
+                            .echo_texts = {"P", "Q"},
+                            .num_sequences = 2},
+                           "id", "asked", 5);
   answer.Add(1, Text(1, "d", v1::FINISH_REASON_STOP), nullptr);
   answer.Add(0, Text(0, "a", v1::FINISH_REASON_STOP), nullptr);
   answer.Add(1, Text(0, "c", v1::FINISH_REASON_STOP), nullptr);
@@ -249,8 +249,8 @@ TEST(ResponseJsonTest, ChoicesAreNumberedThroughThePrompts) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 5);
 }
 
-TEST(ResponseJsonTest, AnEchoIsTheFirstEvent) {
-  Answer answer(
+TEST(CompletionsAnswerTest, AnEchoIsTheFirstEvent) {
+  CompletionsAnswer answer(
       {.endpoint = Endpoint::kCompletions, .stream = true, .echo = true, .echo_texts = {"P"}}, "id",
       "m", 5);
   std::string stream;
@@ -280,9 +280,9 @@ std::vector<v1::GenerateResponse> EchoedResponses() {
   return responses;
 }
 
-TEST(ResponseJsonTest, AnEchoWithLogprobsBeginsWithNull) {
+TEST(CompletionsAnswerTest, AnEchoWithLogprobsBeginsWithNull) {
   for (const std::string& text : {std::string(), std::string("aé")}) {
-    Answer answer(
+    CompletionsAnswer answer(
         {.endpoint = Endpoint::kCompletions, .logprobs = true, .echo = true, .echo_texts = {text}},
         "id", "m", 5);
     for (const auto& response : EchoedResponses()) answer.Add(0, response, nullptr);
@@ -297,13 +297,13 @@ TEST(ResponseJsonTest, AnEchoWithLogprobsBeginsWithNull) {
   }
 }
 
-TEST(ResponseJsonTest, AStreamedEchoGivesWhatTheBodyGives) {
-  Answer answer({.endpoint = Endpoint::kCompletions,
-                 .stream = true,
-                 .logprobs = true,
-                 .echo = true,
-                 .echo_texts = {""}},
-                "id", "m", 5);
+TEST(CompletionsAnswerTest, AStreamedEchoGivesWhatTheBodyGives) {
+  CompletionsAnswer answer({.endpoint = Endpoint::kCompletions,
+                            .stream = true,
+                            .logprobs = true,
+                            .echo = true,
+                            .echo_texts = {""}},
+                           "id", "m", 5);
   std::string stream, text;
   for (const auto& response : EchoedResponses()) answer.Add(0, response, &stream);
   Json logprobs = Json::array(), offsets = Json::array();
@@ -319,9 +319,9 @@ TEST(ResponseJsonTest, AStreamedEchoGivesWhatTheBodyGives) {
   EXPECT_EQ(offsets, Json::parse("[0,1,2,2]"));
 }
 
-TEST(ResponseJsonTest, ChatLogprobsHaveTheBytesOfHalfACharacter) {
+TEST(CompletionsAnswerTest, ChatLogprobsHaveTheBytesOfHalfACharacter) {
   for (const bool stream : {false, true}) {
-    Answer answer({.stream = stream, .logprobs = true}, "id", "m", 5);
+    CompletionsAnswer answer({.stream = stream, .logprobs = true}, "id", "m", 5);
     v1::GenerateResponse response = Text(0, "");
     AddLogprob(response, "\xe2\x82", -0.5f);
     std::string events;
@@ -344,9 +344,9 @@ void AddSpecial(v1::GenerateResponse& response, const std::string& name, float l
   entry.mutable_alternatives(0)->set_special_token(name);
 }
 
-TEST(ResponseJsonTest, SpecialTokensAreToldByTheirNames) {
+TEST(CompletionsAnswerTest, SpecialTokensAreToldByTheirNames) {
   for (const bool stream : {false, true}) {
-    Answer chat({.stream = stream, .logprobs = true}, "id", "m", 5);
+    CompletionsAnswer chat({.stream = stream, .logprobs = true}, "id", "m", 5);
     v1::GenerateResponse response = Text(0, "a", v1::FINISH_REASON_STOP);
     AddLogprob(response, "a", -1);
     AddSpecial(response,
@@ -374,7 +374,7 @@ TEST(ResponseJsonTest, SpecialTokensAreToldByTheirNames) {
     EXPECT_EQ(content[1]["top_logprobs"][0]["bytes"], content[1]["bytes"]);
   }
   // They have no part in the text.
-  Answer answer(
+  CompletionsAnswer answer(
       {.endpoint = Endpoint::kCompletions, .logprobs = true, .echo = true, .echo_texts = {""}},
       "id", "m", 5);
   v1::GenerateResponse prompt = Accepted();
@@ -396,8 +396,8 @@ TEST(ResponseJsonTest, SpecialTokensAreToldByTheirNames) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][3], Json::parse(R"({"<e>":-2.0})"));
 }
 
-TEST(ResponseJsonTest, CompletionLogprobsCountCharacters) {
-  Answer answer({.endpoint = Endpoint::kCompletions, .logprobs = true}, "id", "m", 5);
+TEST(CompletionsAnswerTest, CompletionLogprobsCountCharacters) {
+  CompletionsAnswer answer({.endpoint = Endpoint::kCompletions, .logprobs = true}, "id", "m", 5);
   v1::GenerateResponse first = Text(0, "");
   AddLogprob(first, "ab", -1);
   AddLogprob(first, "\xe2\x82", -2);
@@ -415,9 +415,10 @@ TEST(ResponseJsonTest, CompletionLogprobsCountCharacters) {
       "text_offset":[0,2,3,3]})"));
 }
 
-TEST(ResponseJsonTest, WhatIsKeptIsCountedAsWhatItTakes) {
+TEST(CompletionsAnswerTest, WhatIsKeptIsCountedAsWhatItTakes) {
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
-    Answer answer({.endpoint = endpoint, .logprobs = true, .num_sequences = 2}, "id", "m", 5);
+    CompletionsAnswer answer({.endpoint = endpoint, .logprobs = true, .num_sequences = 2}, "id",
+                             "m", 5);
     size_t last = answer.num_bytes();
     for (int i = 0; i < 100; ++i) {
       v1::GenerateResponse response = Text(i % 2, "\x01 and more");
@@ -439,10 +440,10 @@ TEST(ResponseJsonTest, WhatIsKeptIsCountedAsWhatItTakes) {
   }
 }
 
-TEST(ResponseJsonTest, ThoughtsAreApartFromTheAnswer) {
+TEST(CompletionsAnswerTest, ThoughtsAreApartFromTheAnswer) {
   v1::GenerateResponse response = Text(0, "42", v1::FINISH_REASON_STOP);
   response.mutable_deltas(0)->set_reasoning("6 x 7");
-  Answer answer({}, "id", "m", 5);
+  CompletionsAnswer answer({}, "id", "m", 5);
   answer.Add(0, response, nullptr);
   const Json message = Json::parse(BodyOf(answer))["choices"][0]["message"];
   EXPECT_EQ(message["content"], "42");
@@ -450,28 +451,13 @@ TEST(ResponseJsonTest, ThoughtsAreApartFromTheAnswer) {
   EXPECT_EQ(message["reasoning"], "6 x 7");
 }
 
-TEST(ResponseJsonTest, TextThatLooksLikeAnEventStaysText) {
-  Answer answer({.stream = true}, "id", "m", 5);
+TEST(CompletionsAnswerTest, TextThatLooksLikeAnEventStaysText) {
+  CompletionsAnswer answer({.stream = true}, "id", "m", 5);
   std::string stream;
   answer.Add(0, Text(0, "\n\ndata: [DONE]\n\n\"\x01"), &stream);
   const std::vector<Json> events = Events(stream);
   ASSERT_THAT(events, SizeIs(2));
   EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "\n\ndata: [DONE]\n\n\"\x01");
-}
-
-TEST(ResponseJsonTest, ModelsAreListed) {
-  v1::Model model;
-  model.set_name("a/b");
-  model.set_max_context_tokens(9);
-  const Json list = Json::parse(ModelsJson({model}, 3));
-  EXPECT_EQ(list["object"], "list");
-  EXPECT_EQ(list["data"][0], Json::parse(ModelJson(model, 3)));
-  EXPECT_EQ(list["data"][0], Json::parse(R"({"id":"a/b","object":"model","created":3,
-                                             "owned_by":"continuo","max_model_len":9})"));
-  model.set_undescribed(true);
-  EXPECT_EQ(Json::parse(ModelJson(model, 3)),
-            Json::parse(R"({"id":"a/b","object":"model","created":3,"owned_by":"continuo",
-                            "max_model_len":null,"undescribed":true})"));
 }
 
 v1::GenerateResponse Prompt(std::initializer_list<uint32_t> ids) {
@@ -480,10 +466,11 @@ v1::GenerateResponse Prompt(std::initializer_list<uint32_t> ids) {
   return response;
 }
 
-TEST(ResponseJsonTest, IdsOfPromptAndChoicesAreToldWhereAskedFor) {
+TEST(CompletionsAnswerTest, IdsOfPromptAndChoicesAreToldWhereAskedFor) {
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
     const bool chat = endpoint == Endpoint::kChat;
-    Answer answer({.endpoint = endpoint, .token_ids = true, .num_sequences = 2}, "i", "m", 0);
+    CompletionsAnswer answer({.endpoint = endpoint, .token_ids = true, .num_sequences = 2}, "i",
+                             "m", 0);
     for (const auto& response :
          {Accepted(), Prompt({5, 6}), Prompt({7}), Text(0, "a"), Text(1, "b"),
           Text(0, "c", v1::FINISH_REASON_STOP), Summary(3, 0, 3)}) {
@@ -497,10 +484,11 @@ TEST(ResponseJsonTest, IdsOfPromptAndChoicesAreToldWhereAskedFor) {
   }
 }
 
-TEST(ResponseJsonTest, IdsOfAStreamAreInItsEventsAndThePromptsInTheFirst) {
+TEST(CompletionsAnswerTest, IdsOfAStreamAreInItsEventsAndThePromptsInTheFirst) {
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
     const bool chat = endpoint == Endpoint::kChat;
-    Answer answer({.endpoint = endpoint, .stream = true, .token_ids = true}, "i", "m", 0);
+    CompletionsAnswer answer({.endpoint = endpoint, .stream = true, .token_ids = true}, "i", "m",
+                             0);
     std::string stream;
     // The text of the second token is held back.
     for (const auto& response : {Accepted(), Prompt({5, 6}), Text(0, "a"), Text(0, ""),
@@ -523,10 +511,10 @@ TEST(ResponseJsonTest, IdsOfAStreamAreInItsEventsAndThePromptsInTheFirst) {
   }
 }
 
-TEST(ResponseJsonTest, ContinuousUsageIsThatOfTheIdsSoFar) {
+TEST(CompletionsAnswerTest, ContinuousUsageIsThatOfTheIdsSoFar) {
   for (const bool include_usage : {false, true}) {
-    Answer answer({.stream = true, .include_usage = include_usage, .continuous_usage = true}, "i",
-                  "m", 0);
+    CompletionsAnswer answer(
+        {.stream = true, .include_usage = include_usage, .continuous_usage = true}, "i", "m", 0);
     std::string stream;
     for (const auto& response : {Accepted(), Prompt({5, 6}), Text(0, "a"), Text(0, "b"),
                                  Text(0, "c", v1::FINISH_REASON_LENGTH), Summary(2, 0, 3)}) {
@@ -547,7 +535,7 @@ TEST(ResponseJsonTest, ContinuousUsageIsThatOfTheIdsSoFar) {
   }
 }
 
-TEST(ResponseJsonTest, PromptLogprobsAreByIdAsInVllm) {
+TEST(CompletionsAnswerTest, PromptLogprobsAreByIdAsInVllm) {
   v1::GenerateResponse scores = Accepted();
   for (const uint32_t id : {7u, 8u}) {
     v1::TokenLogprob& entry = *scores.add_prompt_logprobs();
@@ -567,7 +555,7 @@ TEST(ResponseJsonTest, PromptLogprobsAreByIdAsInVllm) {
     }
   }
   for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletions}) {
-    Answer answer({.endpoint = endpoint, .prompt_logprobs = true}, "i", "m", 0);
+    CompletionsAnswer answer({.endpoint = endpoint, .prompt_logprobs = true}, "i", "m", 0);
     answer.Add(0, scores, nullptr);
     answer.Add(0, Text(0, "a", v1::FINISH_REASON_STOP), nullptr);
     const Json body = Json::parse(absl::StrJoin(answer.TakeBody(), ""));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/json/response_json.h"
+#include "services/gateway/openai/answer/completions_answer.h"
 
 #include <optional>
 #include <utility>
@@ -9,10 +9,6 @@
 
 namespace continuo::gateway::openai {
 namespace {
-
-std::string Dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
 
 std::string_view FinishReasonOf(v1::FinishReason reason) {
   switch (reason) {
@@ -70,18 +66,6 @@ void AppendPromptLogprob(const v1::TokenLogprob& logprob, std::string* json) {
   json->push_back('}');
 }
 
-OrderedJson ModelObject(const v1::Model& model, int64_t created) {
-  OrderedJson object = {
-      {"id", model.name()}, {"object", "model"}, {"created", created}, {"owned_by", "continuo"}};
-  if (model.undescribed()) {
-    object["max_model_len"] = nullptr;
-    object["undescribed"] = true;
-  } else {
-    object["max_model_len"] = model.max_context_tokens();
-  }
-  return object;
-}
-
 // Takes the special tokens at the end of a delta that has other tokens before them, and its finish
 // reason. Nothing where there are none.
 std::optional<v1::Delta> TakeEnd(v1::Delta* delta) {
@@ -104,20 +88,21 @@ std::optional<v1::Delta> TakeEnd(v1::Delta* delta) {
 
 }  // namespace
 
-Answer::Answer(AnswerForm form, std::string id, std::string model, int64_t created)
+CompletionsAnswer::CompletionsAnswer(AnswerForm form, std::string id, std::string model,
+                                     int64_t created)
     : form_(std::move(form)),
       id_(absl::StrCat(is_chat() ? "chatcmpl-" : "cmpl-", id)),
       model_(std::move(model)),
       created_(created) {}
 
-size_t Answer::Choice::num_bytes() const {
+size_t CompletionsAnswer::Choice::num_bytes() const {
   size_t of_calls = calls.capacity() * sizeof(std::string);
   for (const std::string& call : calls) of_calls += call.capacity();
   return of_calls + sizeof(Choice) + text.capacity() + reasoning.capacity() + token_ids.capacity() +
          (logprobs == nullptr ? 0 : logprobs->num_bytes());
 }
 
-std::string Answer::Head(std::string_view object) const {
+std::string CompletionsAnswer::Head(std::string_view object) const {
   OrderedJson head = {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
   head["system_fingerprint"] = fingerprint_.empty() ? OrderedJson() : OrderedJson(fingerprint_);
   std::string json = Dump(head);
@@ -125,7 +110,7 @@ std::string Answer::Head(std::string_view object) const {
   return json.append(R"(,"choices":)");
 }
 
-OrderedJson Answer::Usage() const {
+OrderedJson CompletionsAnswer::Usage() const {
   return {{"prompt_tokens", usage_.prompt_tokens()},
           {"completion_tokens", usage_.completion_tokens()},
           {"total_tokens", uint64_t{usage_.prompt_tokens()} + usage_.completion_tokens()},
@@ -133,13 +118,13 @@ OrderedJson Answer::Usage() const {
           {"completion_tokens_details", {{"reasoning_tokens", usage_.reasoning_tokens()}}}};
 }
 
-OrderedJson Answer::UsageSoFar() const {
+OrderedJson CompletionsAnswer::UsageSoFar() const {
   return {{"prompt_tokens", num_prompt_ids_},
           {"completion_tokens", num_answer_ids_},
           {"total_tokens", num_prompt_ids_ + num_answer_ids_}};
 }
 
-std::string Answer::PromptMembers(int prompt) const {
+std::string CompletionsAnswer::PromptMembers(int prompt) const {
   std::string json;
   static const Prompt kNothing;
   const auto place = static_cast<size_t>(prompt);
@@ -152,7 +137,7 @@ std::string Answer::PromptMembers(int prompt) const {
   return json;
 }
 
-void Answer::KeepPrompt(int prompt, const v1::GenerateResponse& response) {
+void CompletionsAnswer::KeepPrompt(int prompt, const v1::GenerateResponse& response) {
   num_prompt_ids_ += static_cast<uint64_t>(response.prompt_tokens_size());
   if (!form_.token_ids && !form_.prompt_logprobs) return;
   if (prompts_.size() <= static_cast<size_t>(prompt)) prompts_.resize(prompt + 1);
@@ -172,7 +157,8 @@ void Answer::KeepPrompt(int prompt, const v1::GenerateResponse& response) {
   num_bytes_ += told.token_ids.capacity() + told.logprobs.capacity() - bytes_before;
 }
 
-void Answer::AddEvent(std::string_view choice, std::string* events, std::string_view more) const {
+void CompletionsAnswer::AddEvent(std::string_view choice, std::string* events,
+                                 std::string_view more) const {
   absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"));
   events->append("[").append(choice).append("]").append(more);
   if (form_.continuous_usage) {
@@ -183,8 +169,8 @@ void Answer::AddEvent(std::string_view choice, std::string* events, std::string_
   events->append("}\n\n");
 }
 
-std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
-                                std::string_view logprobs) const {
+std::string CompletionsAnswer::ChunkChoice(int index, const Choice& choice, const v1::Delta& delta,
+                                           std::string_view logprobs) const {
   std::string json = absl::StrCat(R"({"index":)", index);
   if (is_chat()) {
     OrderedJson what = OrderedJson::object();
@@ -219,8 +205,8 @@ std::string Answer::ChunkChoice(int index, const Choice& choice, const v1::Delta
   return absl::StrCat(json, R"(,"finish_reason":)", FinishReasonJson(choice.finish_reason), "}");
 }
 
-void Answer::AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta,
-                            std::string_view logprobs, std::string* events) const {
+void CompletionsAnswer::AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta,
+                                       std::string_view logprobs, std::string* events) const {
   // The event with the finish reason has nothing else: some clients do not look for text there.
   const std::string_view reason = std::exchange(choice.finish_reason, {});
   const bool has_ids = form_.token_ids && !delta.token_ids().empty();
@@ -232,7 +218,7 @@ void Answer::AddDeltaEvents(int index, Choice& choice, const v1::Delta& delta,
   if (!reason.empty()) AddEvent(ChunkChoice(index, choice, v1::Delta(), "null"), events);
 }
 
-Answer::Choice& Answer::Begin(int index, std::string* events) {
+CompletionsAnswer::Choice& CompletionsAnswer::Begin(int index, std::string* events) {
   if (choices_.size() <= static_cast<size_t>(index)) choices_.resize(index + 1);
   Choice& choice = choices_[index];
   if (std::exchange(choice.begun, true)) return choice;
@@ -257,7 +243,8 @@ Answer::Choice& Answer::Begin(int index, std::string* events) {
   return choice;
 }
 
-void Answer::AddEcho(int prompt, const v1::GenerateResponse& response, std::string* events) {
+void CompletionsAnswer::AddEcho(int prompt, const v1::GenerateResponse& response,
+                                std::string* events) {
   if (prompts_.size() <= static_cast<size_t>(prompt)) prompts_.resize(prompt + 1);
   Prompt& state = prompts_[prompt];
   v1::Delta delta;
@@ -289,7 +276,7 @@ void Answer::AddEcho(int prompt, const v1::GenerateResponse& response, std::stri
   }
 }
 
-void Answer::AddDeltas(int prompt, const v1::Delta& delta, std::string* events) {
+void CompletionsAnswer::AddDeltas(int prompt, const v1::Delta& delta, std::string* events) {
   if (!form_.stream || !form_.logprobs || delta.text().empty()) {
     AddDelta(prompt, delta, events);
     return;
@@ -302,7 +289,7 @@ void Answer::AddDeltas(int prompt, const v1::Delta& delta, std::string* events) 
   if (end.has_value()) AddDelta(prompt, *end, events);
 }
 
-void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
+void CompletionsAnswer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   const int index = prompt * form_.num_sequences + static_cast<int>(delta.index());
   Choice& choice = Begin(index, events);
   num_answer_ids_ += static_cast<uint64_t>(delta.token_ids_size());
@@ -344,7 +331,7 @@ void Answer::AddDelta(int prompt, const v1::Delta& delta, std::string* events) {
   }
 }
 
-void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* events) {
+void CompletionsAnswer::Add(int prompt, const v1::GenerateResponse& response, std::string* events) {
   if (response.has_accepted()) {
     const v1::Accepted& accepted = response.accepted();
     if (!accepted.model().empty()) model_ = accepted.model();
@@ -367,7 +354,11 @@ void Answer::Add(int prompt, const v1::GenerateResponse& response, std::string* 
   }
 }
 
-void Answer::AddEnd(std::string* events) const {
+void CompletionsAnswer::AddError(const absl::Status&, std::string_view error, std::string* events) {
+  events->append("data: ").append(error).append("\n\n");
+}
+
+void CompletionsAnswer::AddEnd(std::string* events) {
   if (form_.include_usage) {
     absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"),
                     R"([],"usage":)", Dump(Usage()), "}\n\n");
@@ -375,7 +366,7 @@ void Answer::AddEnd(std::string* events) const {
   events->append("data: [DONE]\n\n");
 }
 
-std::vector<std::string> Answer::TakeBody() {
+std::vector<std::string> CompletionsAnswer::TakeBody() {
   std::vector<std::string> pieces;
   std::string json = Head(is_chat() ? "chat.completion" : "text_completion").append("[");
   const auto add = [&](std::string piece) {
@@ -424,20 +415,6 @@ std::vector<std::string> Answer::TakeBody() {
   absl::StrAppend(&json, R"(],"usage":)", Dump(Usage()), is_chat() ? PromptMembers(0) : "", "}");
   pieces.push_back(std::move(json));
   return pieces;
-}
-
-std::string ErrorEvent(std::string_view error_json) {
-  return std::string("data: ").append(error_json).append("\n\n");
-}
-
-std::string ModelsJson(const std::vector<v1::Model>& models, int64_t created) {
-  OrderedJson data = OrderedJson::array();
-  for (const v1::Model& model : models) data.push_back(ModelObject(model, created));
-  return Dump({{"object", "list"}, {"data", std::move(data)}});
-}
-
-std::string ModelJson(const v1::Model& model, int64_t created) {
-  return Dump(ModelObject(model, created));
 }
 
 }  // namespace continuo::gateway::openai

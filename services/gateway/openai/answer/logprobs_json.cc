@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/json/logprobs_json.h"
+#include "services/gateway/openai/answer/logprobs_json.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Converts GenerateResponses to OpenAI's form: events of a stream, or one body. No I/O; not
-// thread-safe.
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,33 +11,25 @@
 
 #include "continuo/v1/inference.pb.h"
 #include "services/base/utf8.h"
-#include "services/gateway/openai/json/logprobs_json.h"
+#include "services/gateway/openai/answer/answer.h"
+#include "services/gateway/openai/answer/logprobs_json.h"
 #include "services/gateway/openai/json/request_json.h"
 
 namespace continuo::gateway::openai {
 
-using OrderedJson = nlohmann::ordered_json;
-
-// The answer to one call, made of the responses to all its prompts in any order.
-class Answer {
+// The answer of /v1/chat/completions and /v1/completions. An event of its stream is "data:
+// {…}\n\n"; what is kept is JSON text already.
+class CompletionsAnswer : public Answer {
  public:
   // `id` has no prefix. `model` and `created` (Unix seconds) hold until a worker tells its own.
-  Answer(AnswerForm form, std::string id, std::string model, int64_t created);
+  CompletionsAnswer(AnswerForm form, std::string id, std::string model, int64_t created);
 
-  // Adds the next response to one prompt. For a stream the events are appended to `events`, each
-  // "data: {…}\n\n"; else everything is kept until TakeBody, already as JSON text.
-  void Add(int prompt, const v1::GenerateResponse& response, std::string* events);
-
-  // Called after the last response of a stream: appends the usage, if requested, and "data:
-  // [DONE]".
-  void AddEnd(std::string* events) const;
-  // Called after the last response without a stream: returns the parts of the body and keeps
-  // nothing.
-  std::vector<std::string> TakeBody();
-
-  const AnswerForm& form() const { return form_; }
-  // The memory of the kept responses.
-  size_t num_bytes() const { return num_bytes_; }
+  void Add(int prompt, const v1::GenerateResponse& response, std::string* events) override;
+  // Appends the usage, if requested, and "data: [DONE]".
+  void AddEnd(std::string* events) override;
+  void AddError(const absl::Status& status, std::string_view error, std::string* events) override;
+  std::vector<std::string> TakeBody() override;
+  size_t num_bytes() const override { return num_bytes_; }
 
  private:
   // One choice.
@@ -102,12 +91,5 @@ class Answer {
   v1::Usage usage_;
   size_t num_bytes_ = 0;
 };
-
-// The last event of a stream that fails.
-std::string ErrorEvent(std::string_view error_json);
-
-// The bodies of /v1/models and /v1/models/{id}. `created` is in Unix seconds.
-std::string ModelsJson(const std::vector<v1::Model>& models, int64_t created);
-std::string ModelJson(const v1::Model& model, int64_t created);
 
 }  // namespace continuo::gateway::openai

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/calls.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
+#include "services/base/status_macros.h"
+#include "services/gateway/openai/answer/completions_answer.h"
+#include "services/gateway/openai/json/error_json.h"
+#include "services/gateway/openai/messages/messages_answer.h"
+#include "services/gateway/openai/messages/messages_error.h"
+#include "services/gateway/openai/messages/messages_request.h"
+#include "services/gateway/openai/responses/responses_answer.h"
+#include "services/gateway/openai/responses/responses_request.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+absl::StatusOr<HttpCall> ReadCompletions(Endpoint endpoint, std::string_view body) {
+  ASSIGN_OR_RETURN(ParsedCall parsed, ParseCall(endpoint, body));
+  HttpCall call;
+  call.stream = parsed.form.stream;
+  // The echo is kept beside the prompt.
+  call.num_copies = parsed.form.echo ? 2 : 1;
+  call.names = parsed.form.names;
+  call.requests = std::move(parsed.requests);
+  call.make_answer = [form = std::move(parsed.form)](std::string id, std::string model,
+                                                     int64_t created) {
+    return std::make_unique<CompletionsAnswer>(form, std::move(id), std::move(model), created);
+  };
+  return call;
+}
+
+absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
+  ASSIGN_OR_RETURN(MessagesCall parsed, ParseMessages(body));
+  HttpCall call;
+  call.stream = parsed.stream;
+  // The first event has the number of the prompt's tokens.
+  if (parsed.stream) parsed.request.mutable_output()->set_progress(true);
+  call.requests.push_back(std::move(parsed.request));
+  const MessagesAnswer::Form form = {.stream = parsed.stream,
+                                     .shows_thinking = parsed.shows_thinking};
+  call.make_answer = [form](std::string id, std::string model, int64_t /*created*/) {
+    return std::make_unique<MessagesAnswer>(form, std::move(id), std::move(model));
+  };
+  return call;
+}
+
+// A header may have nothing else.
+std::string ListOf(const std::vector<std::string>& names) {
+  constexpr size_t kMaxBytes = 256;
+  std::string list = absl::CHexEscape(absl::StrJoin(names, ", "));
+  if (list.size() > kMaxBytes) list.resize(kMaxBytes);
+  return list;
+}
+
+absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
+  ASSIGN_OR_RETURN(ResponsesCall parsed, ParseResponses(body));
+  HttpCall call;
+  call.stream = parsed.form.stream;
+  // What the response repeats is kept beside the prompt.
+  call.num_copies = 2;
+  call.requests.push_back(std::move(parsed.request));
+  if (!parsed.skipped_tools.empty()) {
+    call.headers.emplace_back("x-skipped-tools", ListOf(parsed.skipped_tools));
+  }
+  call.make_answer = [form = std::move(parsed.form)](std::string id, std::string model,
+                                                     int64_t created) {
+    return std::make_unique<ResponsesAnswer>(form, std::move(id), std::move(model), created);
+  };
+  return call;
+}
+
+// The same error, with the field's name in the body of /v1/responses.
+absl::Status WithResponsesName(const absl::Status& status) {
+  const std::string field = protocol::FieldOf(status);
+  const std::string prefix = field + ": ";
+  std::string message(status.message());
+  if (field.empty() || !message.starts_with(prefix)) return status;
+  absl::Status renamed =
+      protocol::FieldError(ResponsesParamOf(field), message.substr(prefix.size()));
+  if (const std::string reason = protocol::ReasonOf(status); !reason.empty()) {
+    renamed = protocol::WithReason(renamed, reason);
+  }
+  return renamed;
+}
+
+}  // namespace
+
+std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
+  if (form.route == RouteId::kMessages || form.route == RouteId::kCountTokens) {
+    return MessagesErrorJson(status, form.names.as_written, form.request_id);
+  }
+  if (form.route == RouteId::kResponses && !form.names.as_written) {
+    ParamNames names;
+    names.as_written = true;
+    return ErrorJson(names, WithResponsesName(status));
+  }
+  return ErrorJson(form.names, status);
+}
+
+absl::StatusOr<HttpCall> ReadCall(RouteId route, std::string_view body) {
+  switch (route) {
+    case RouteId::kCompletions:
+      return ReadCompletions(Endpoint::kCompletions, body);
+    case RouteId::kMessages:
+      return ReadMessagesCall(body);
+    case RouteId::kResponses:
+      return ReadResponsesCall(body);
+    default:
+      return ReadCompletions(Endpoint::kChat, body);
+  }
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The APIs with a generation behind them, each of which has its own form of bodies, answers and
+// errors. Pure functions.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/gateway/openai/answer/answer.h"
+#include "services/gateway/openai/http/http_message.h"
+#include "services/gateway/openai/json/request_json.h"
+#include "services/gateway/openai/routes.h"
+
+namespace continuo::gateway::openai {
+
+// How the errors of a call are told.
+struct ErrorForm {
+  ErrorForm(RouteId route) : route(route) {}  // NOLINT: a call that was not read
+
+  RouteId route;
+  ParamNames names;
+  std::string request_id;
+};
+
+// The body of an error of HTTP.
+std::string ErrorBody(const ErrorForm& form, const absl::Status& status);
+
+// A call as its body has it.
+struct HttpCall {
+  bool stream = false;
+  int num_copies = 1;  // how often a request's size counts
+  ParamNames names;
+  std::vector<v1::GenerateRequest> requests;  // one for each prompt, at least one
+  HttpHeaders headers;                        // of the answer
+  // `id` is the generation's; `created` is in Unix seconds.
+  std::function<std::unique_ptr<Answer>(std::string id, std::string model, int64_t created)>
+      make_answer;
+};
+
+// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
+absl::StatusOr<HttpCall> ReadCall(RouteId route, std::string_view body);
+
+}  // namespace continuo::gateway::openai

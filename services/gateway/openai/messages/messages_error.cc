@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/messages/messages_error.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/gateway/openai/answer/answer.h"
+#include "services/gateway/openai/json/error_json.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+std::string_view TypeOf(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return http_status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+std::string MessagesParamOf(std::string_view field) {
+  const std::pair<std::string_view, std::string_view> ours_and_theirs[] = {
+      {"stopping.strings", "stop_sequences"}, {"conversation.tool_choice", "tool_choice"},
+      {"conversation.tools", "tools"},        {"conversation", "messages"},
+      {"constraint", "output_format"},
+  };
+  for (const auto& [ours, theirs] : ours_and_theirs) {
+    if (!field.starts_with(ours)) continue;
+    std::string_view rest = field.substr(ours.size());
+    if (!rest.empty() && rest[0] != '[' && rest[0] != '.') continue;
+    if (theirs == "messages") rest = {};
+    std::string name = absl::StrCat(std::string(theirs), std::string(rest));
+    if (theirs == "tools" && name.ends_with(".parameters")) {
+      name.replace(name.size() - 10, 10, "input_schema");
+    }
+    return name;
+  }
+  for (const std::string_view group : {"sampling.", "stopping.", "output."}) {
+    if (field.starts_with(group)) return std::string(field.substr(group.size()));
+  }
+  return std::string(field);
+}
+
+std::string MessagesErrorJson(const absl::Status& status, bool is_as_written,
+                              std::string_view request_id) {
+  const int http_status = HttpStatusOf(status);
+  std::string message(status.message());
+  if (const std::string field = protocol::FieldOf(status); !field.empty() && !is_as_written) {
+    const std::string prefix = field + ": ";
+    if (message.starts_with(prefix)) {
+      message.erase(0, prefix.size());
+      // The words that client libraries look for stand for themselves.
+      if (protocol::ReasonOf(status) != protocol::kReasonContextTooLong) {
+        message = absl::StrCat(MessagesParamOf(field), ": ", message);
+      }
+    }
+  }
+  // A message without a reason may come from a library and disclose anything.
+  if (http_status == 500 && protocol::ReasonOf(status).empty()) {
+    message = "the server had an error while it processed the request";
+  }
+  OrderedJson error = {{"type", "error"},
+                       {"error", {{"type", TypeOf(http_status)}, {"message", message}}}};
+  error["request_id"] = request_id.empty() ? OrderedJson() : OrderedJson(request_id);
+  return Dump(error);
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace continuo::gateway::openai {
+
+// {"type":"error","error":{"type","message"},"request_id"} as Anthropic's API reference (Errors)
+// has it. Fields of GenerateRequest are told by the names of /v1/messages; `is_as_written` says
+// that errors name members already. An internal failure gets a message that discloses nothing of
+// the inside.
+std::string MessagesErrorJson(const absl::Status& status, bool is_as_written,
+                              std::string_view request_id);
+
+// The name in a body of /v1/messages for a field of GenerateRequest or TokenizeRequest. A place in
+// the conversation is no place in the body: blocks become messages.
+std::string MessagesParamOf(std::string_view field);
+
+}  // namespace continuo::gateway::openai

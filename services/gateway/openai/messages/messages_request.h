@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Converts bodies of /v1/messages and /v1/messages/count_tokens to requests. The form is that of
+// Anthropic's API reference (Messages). Pure functions. Members that are unknown or not supported
+// are rejected by name; ranges are checked later, as for gRPC clients.
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "continuo/v1/inference.pb.h"
+
+namespace continuo::gateway::openai {
+
+struct MessagesCall {
+  v1::GenerateRequest request;
+  bool stream = false;
+  bool shows_thinking = false;  // "thinking" asks for blocks with thoughts
+};
+
+// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
+absl::StatusOr<MessagesCall> ParseMessages(std::string_view body);
+
+// Reads a body of /v1/messages/count_tokens, which has what a prompt is made of.
+absl::StatusOr<v1::TokenizeRequest> ParseCountTokens(std::string_view body);
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/responses/responses_answer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/gateway/openai/responses/input_items.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+OrderedJson PartJson(std::string_view type, const std::string& text) {
+  OrderedJson part = {{"type", type}, {"text", text}};
+  if (type == "output_text") {
+    part["annotations"] = OrderedJson::array();
+    part["logprobs"] = OrderedJson::array();
+  }
+  return part;
+}
+
+}  // namespace
+
+ResponsesAnswer::ResponsesAnswer(ResponsesForm form, std::string id, std::string model,
+                                 int64_t created)
+    : form_(std::move(form)), id_(std::move(id)), model_(std::move(model)), created_(created) {}
+
+OrderedJson ResponsesAnswer::ItemJson(const Item& item, std::string_view status) const {
+  switch (item.kind) {
+    case Kind::kReasoning: {
+      OrderedJson json = {
+          {"id", item.id}, {"type", "reasoning"}, {"summary", OrderedJson::array()}};
+      json["content"] = OrderedJson::array();
+      if (!item.text.empty()) json["content"].push_back(PartJson("reasoning_text", item.text));
+      if (form_.encodes_reasoning) {
+        json["encrypted_content"] =
+            item.is_open ? OrderedJson() : OrderedJson(EncodeReasoning(item.text));
+      }
+      json["status"] = status;
+      return json;
+    }
+    case Kind::kMessage: {
+      OrderedJson json = {
+          {"id", item.id}, {"type", "message"}, {"status", status}, {"role", "assistant"}};
+      json["content"] = OrderedJson::array();
+      if (!item.text.empty()) json["content"].push_back(PartJson("output_text", item.text));
+      return json;
+    }
+    case Kind::kCall:
+      break;
+  }
+  return {{"id", item.id},     {"type", "function_call"}, {"call_id", item.call_id},
+          {"name", item.name}, {"arguments", item.text},  {"status", status}};
+}
+
+OrderedJson ResponsesAnswer::Response(std::string_view status) const {
+  const bool is_complete = status == "completed";
+  OrderedJson json = {
+      {"id", absl::StrCat("resp_", id_)},
+      {"object", "response"},
+      {"created_at", created_},
+      {"completed_at", is_complete ? OrderedJson(created_ + seconds_) : OrderedJson()},
+      {"status", status},
+      {"error", error_},
+      {"incomplete_details", nullptr},
+      {"model", model_},
+      {"output", OrderedJson::array()}};
+  if (status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const bool is_cut = !is_complete && i + 1 == items_.size();
+    json["output"].push_back(ItemJson(items_[i], is_cut ? "incomplete" : "completed"));
+  }
+  json["usage"] = nullptr;
+  if (has_usage_) {
+    json["usage"] = {
+        {"input_tokens", usage_.prompt_tokens()},
+        {"input_tokens_details",
+         {{"cached_tokens", usage_.cached_prompt_tokens()}, {"cache_write_tokens", 0}}},
+        {"output_tokens", usage_.completion_tokens()},
+        {"output_tokens_details", {{"reasoning_tokens", usage_.reasoning_tokens()}}},
+        {"total_tokens", uint64_t{usage_.prompt_tokens()} + usage_.completion_tokens()}};
+  }
+  json.update(form_.repeated);
+  return json;
+}
+
+void ResponsesAnswer::AddEvent(std::string_view type, OrderedJson data, std::string* events) {
+  if (!form_.stream) return;
+  OrderedJson event = {{"type", type}, {"sequence_number", num_events_++}};
+  event.update(data);
+  events->append("event: ").append(type).append("\ndata: ").append(Dump(event)).append("\n\n");
+}
+
+OrderedJson ResponsesAnswer::Place() const {
+  return {{"item_id", items_.back().id}, {"output_index", items_.size() - 1}};
+}
+
+OrderedJson ResponsesAnswer::PlaceOfContent() const {
+  OrderedJson place = Place();
+  place["content_index"] = 0;
+  return place;
+}
+
+void ResponsesAnswer::AddStart(std::string* events) {
+  if (std::exchange(begun_, true) || !form_.stream) return;
+  for (const char* type : {"response.created", "response.in_progress"}) {
+    AddEvent(type, {{"response", Response("in_progress")}}, events);
+  }
+}
+
+void ResponsesAnswer::Add(int /*prompt*/, const v1::GenerateResponse& response,
+                          std::string* events) {
+  if (response.has_accepted()) {
+    const v1::Accepted& accepted = response.accepted();
+    if (!accepted.model().empty()) model_ = accepted.model();
+    if (!begun_ && accepted.has_reference_time()) created_ = accepted.reference_time().seconds();
+  }
+  AddStart(events);
+  for (const v1::Delta& delta : response.deltas()) {
+    if (delta.index() == 0) AddDelta(delta, events);
+  }
+  if (response.has_summary()) {
+    usage_ = response.summary().usage();
+    has_usage_ = true;
+    seconds_ = response.summary().timings().total_duration().seconds();
+  }
+}
+
+void ResponsesAnswer::AddDelta(const v1::Delta& delta, std::string* events) {
+  AddPiece(Kind::kReasoning, delta.reasoning(), events);
+  AddPiece(Kind::kMessage, delta.text(), events);
+  for (const v1::ToolCall& call : delta.tool_calls()) {
+    if (!call.id().empty()) {
+      Begin({.kind = Kind::kCall,
+             .id = absl::StrCat("fc_", id_, "_", items_.size()),
+             .call_id = call.id(),
+             .name = call.name(),
+             .text = ""},
+            events);
+    }
+    AddPiece(Kind::kCall, call.arguments(), events);
+  }
+  if (delta.finish_reason() == v1::FINISH_REASON_LENGTH ||
+      delta.finish_reason() == v1::FINISH_REASON_TIME_LIMIT) {
+    is_incomplete_ = true;
+  }
+}
+
+void ResponsesAnswer::Begin(Item item, std::string* events) {
+  EndItem("completed", events);
+  num_bytes_ += sizeof(Item) + item.id.size() + item.call_id.size() + item.name.size();
+  items_.push_back(std::move(item));
+  const Item& begun = items_.back();
+  AddEvent("response.output_item.added",
+           {{"output_index", items_.size() - 1}, {"item", ItemJson(begun, "in_progress")}}, events);
+  if (begun.kind == Kind::kCall) return;
+  OrderedJson added = PlaceOfContent();
+  added["part"] = PartJson(begun.kind == Kind::kMessage ? "output_text" : "reasoning_text", "");
+  AddEvent("response.content_part.added", std::move(added), events);
+}
+
+void ResponsesAnswer::AddPiece(Kind kind, std::string_view piece, std::string* events) {
+  if (piece.empty()) return;
+  if (items_.empty() || items_.back().kind != kind || !items_.back().is_open) {
+    if (kind == Kind::kCall) return;  // arguments of no call
+    Begin({.kind = kind,
+           .id = absl::StrCat(kind == Kind::kMessage ? "msg_" : "rs_", id_, "_", items_.size()),
+           .call_id = "",
+           .name = "",
+           .text = ""},
+          events);
+  }
+  std::string& text = items_.back().text;
+  num_bytes_ -= text.capacity();
+  text.append(piece);
+  num_bytes_ += text.capacity();
+  if (kind == Kind::kCall) {
+    OrderedJson data = Place();
+    data["delta"] = piece;
+    AddEvent("response.function_call_arguments.delta", std::move(data), events);
+    return;
+  }
+  OrderedJson data = PlaceOfContent();
+  data["delta"] = piece;
+  if (kind == Kind::kMessage) data["logprobs"] = OrderedJson::array();
+  AddEvent(kind == Kind::kMessage ? "response.output_text.delta" : "response.reasoning_text.delta",
+           std::move(data), events);
+}
+
+void ResponsesAnswer::EndItem(std::string_view status, std::string* events) {
+  if (items_.empty() || !items_.back().is_open) return;
+  Item& item = items_.back();
+  item.is_open = false;
+  if (!form_.stream) return;
+  if (item.kind == Kind::kCall) {
+    OrderedJson data = Place();
+    data["name"] = item.name;
+    data["arguments"] = item.text;
+    AddEvent("response.function_call_arguments.done", std::move(data), events);
+  } else {
+    const bool is_text = item.kind == Kind::kMessage;
+    OrderedJson data = PlaceOfContent();
+    data["text"] = item.text;
+    if (is_text) data["logprobs"] = OrderedJson::array();
+    AddEvent(is_text ? "response.output_text.done" : "response.reasoning_text.done",
+             std::move(data), events);
+    OrderedJson part = PlaceOfContent();
+    part["part"] = PartJson(is_text ? "output_text" : "reasoning_text", item.text);
+    AddEvent("response.content_part.done", std::move(part), events);
+  }
+  AddEvent("response.output_item.done",
+           {{"output_index", items_.size() - 1}, {"item", ItemJson(item, status)}}, events);
+}
+
+void ResponsesAnswer::AddEnd(std::string* events) {
+  AddStart(events);
+  EndItem(status(), events);
+  AddEvent(absl::StrCat("response.", std::string(status())), {{"response", Response(status())}},
+           events);
+  events->append("data: [DONE]\n\n");
+}
+
+void ResponsesAnswer::AddError(const absl::Status&, std::string_view error, std::string* events) {
+  AddStart(events);
+  EndItem("incomplete", events);
+  const OrderedJson told = OrderedJson::parse(error, nullptr, false);
+  const OrderedJson inner =
+      told.is_object() ? told.value("error", OrderedJson::object()) : OrderedJson::object();
+  const OrderedJson code = inner.value("code", OrderedJson());
+  error_ = {{"code", code.is_null() ? OrderedJson("server_error") : code},
+            {"message", inner.value("message", OrderedJson("the server had an error"))}};
+  AddEvent("response.failed", {{"response", Response("failed")}}, events);
+  events->append("data: [DONE]\n\n");
+}
+
+std::vector<std::string> ResponsesAnswer::TakeBody() {
+  EndItem(status(), nullptr);
+  std::vector<std::string> body = {Dump(Response(status()))};
+  items_.clear();
+  num_bytes_ = 0;
+  return body;
+}
+
+}  // namespace continuo::gateway::openai

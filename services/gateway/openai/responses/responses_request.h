@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Converts bodies of /v1/responses to GenerateRequests. The form is that of OpenAI's API reference
+// (Responses) and of Open Responses. Pure functions. Members that are unknown or not supported are
+// rejected by name; ranges are checked later, as for gRPC clients.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/gateway/openai/answer/answer.h"
+
+namespace continuo::gateway::openai {
+
+// What the answer has beside what is generated.
+struct ResponsesForm {
+  bool stream = false;
+  // Thoughts come in a second form that clients keep and send back.
+  bool encodes_reasoning = false;
+  // Members of the response that repeat those of the request.
+  OrderedJson repeated = OrderedJson::object();
+};
+
+struct ResponsesCall {
+  v1::GenerateRequest request;
+  ResponsesForm form;
+  // The types of tools that run at OpenAI's servers or at clients in ways that are not known here.
+  // The model does not see them.
+  std::vector<std::string> skipped_tools;
+};
+
+// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
+absl::StatusOr<ResponsesCall> ParseResponses(std::string_view body);
+
+// The name in a body of /v1/responses for a field of GenerateRequest. A place in the conversation
+// is no place in the body: items become parts of messages.
+std::string ResponsesParamOf(std::string_view field);
+
+}  // namespace continuo::gateway::openai
