@@ -40,6 +40,14 @@ void AttentionOps::RopeAngles(Tensor angles, Tensor positions, Tensor frequencie
   if (angles.size() > 0) DoRopeAngles(angles, positions, frequencies, scale);
 }
 
+void AttentionOps::GrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
+                              int64_t period) {
+  CONTINUO_CHECK(out.dtype == DType::kF32 && angles.dtype == DType::kF32);
+  CONTINUO_CHECK(out.size() == angles.size() && positions.dtype == DType::kI32);
+  CONTINUO_CHECK(positions.size() == angles.rows() && period > 0);
+  if (angles.size() > 0) DoGrowAngles(out, angles, positions, growth, period);
+}
+
 void AttentionOps::Rope(Tensor x, Tensor angles, int head_dim) {
   CONTINUO_CHECK(IsActivation(x.dtype) && angles.dtype == DType::kF32);
   if (x.size() == 0) return;

@@ -77,6 +77,9 @@ class AttentionOps {
   // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of
   // positions[r] * frequencies[i] (product and reduction in f64, rounded to f32), times `scale`.
   void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale);
+  // out[r] = angles[r] * (1 + growth * ln(1 + ⌊positions[r] / period⌋)), the factor in f64, rounded
+  // to f32: the angles of queries that grow with their position. Both are f32 [rows, cols].
+  void GrowAngles(Tensor out, Tensor angles, Tensor positions, double growth, int64_t period);
   // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
   // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
   void Rope(Tensor x, Tensor angles, int head_dim);
@@ -112,6 +115,8 @@ class AttentionOps {
 
  private:
   virtual void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) = 0;
+  virtual void DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
+                            int64_t period) = 0;
   virtual void DoRope(Tensor x, Tensor angles, int head_dim) = 0;
   virtual void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
   virtual void DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) = 0;

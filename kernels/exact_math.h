@@ -137,6 +137,12 @@ constexpr double ExactPow(double base, double exponent) {
   return ExactExp(exponent * ExactLog(base));
 }
 
+// 1 + growth · ln(1 + ⌊position / period⌋), computed in f64: how queries grow with their position
+// (AttentionOps::GrowAngles).
+constexpr float GrowthAt(int64_t position, double growth, int64_t period) {
+  return static_cast<float>(1.0 + growth * ExactLog(1.0 + static_cast<double>(position / period)));
+}
+
 struct SinCosResult {
   double sin = 0;
   double cos = 0;

@@ -28,6 +28,28 @@ void RowOps::RmsNorm(Tensor out, Tensor x, Tensor gain, float eps) {
   DoRmsNorm(out, x, gain, eps);
 }
 
+void RowOps::LayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) {
+  CONTINUO_CHECK(IsActivation(x.dtype) && out.dtype == x.dtype && out.size() == x.size());
+  CONTINUO_CHECK(gain.dtype == DType::kF32 && gain.size() == x.cols());
+  CheckBias(bias, x.cols());
+  if (x.size() > 0) DoLayerNorm(out, x, gain, bias, eps);
+}
+
+void RowOps::SumSquares(Tensor out, Tensor x, int width, int first) {
+  CONTINUO_CHECK(IsActivation(x.dtype) && out.dtype == DType::kF32 && out.rows() == x.rows());
+  if (out.size() == 0) return;
+  CONTINUO_CHECK(width > 0 && first >= 0 && (first + out.cols()) * width <= x.cols());
+  DoSumSquares(out, x, width, first);
+}
+
+void RowOps::RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps) {
+  CONTINUO_CHECK(IsActivation(x.dtype) && squares.dtype == DType::kF32);
+  CONTINUO_CHECK(squares.rows() == x.rows() && count > 0);
+  if (x.size() == 0) return;
+  CONTINUO_CHECK(gain.dtype == DType::kF32 && gain.size() == x.cols() && squares.cols() > 0);
+  DoRmsNormBySquares(x, squares, gain, count, eps);
+}
+
 void RowOps::AddSum(Tensor x, Tensor sum, Tensor bias) {
   CheckAddSum(x, sum, bias);
   if (x.size() > 0) DoAddSum(x, sum, bias);
@@ -50,9 +72,15 @@ void RowOps::DoAddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor 
 }
 
 void RowOps::GateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) {
-  CONTINUO_CHECK(IsActivation(out.dtype) && gate.dtype == out.dtype && up.dtype == out.dtype);
-  CONTINUO_CHECK(gate.size() == out.size() && up.size() == out.size());
+  CONTINUO_CHECK(IsActivation(out.dtype) && gate.dtype == out.dtype);
+  CONTINUO_CHECK(up.size() == 0 || up.dtype == out.dtype);
+  CONTINUO_CHECK(gate.size() == out.size() && (up.size() == out.size() || up.size() == 0));
   if (out.size() > 0) DoGateMul(function, out, gate, up);
+}
+
+void RowOps::Scale(Tensor x, float factor) {
+  CONTINUO_CHECK(x.dtype == DType::kF32);
+  if (x.size() > 0) DoScale(x, factor);
 }
 
 void RowOps::SoftCap(Tensor x, float cap) {

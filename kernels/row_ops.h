@@ -20,6 +20,15 @@ class RowOps {
   // out[r] = x[r] / sqrt(mean(x[r]²) + eps) * gain, for each row of gain's length: x may be
   // [rows, heads * gain] for a norm per head. out may be x.
   void RmsNorm(Tensor out, Tensor x, Tensor gain, float eps);
+  // out[r] = (x[r] - m) / sqrt(v + eps) * gain + bias, m being the mean of x[r] and v that of
+  // (x[r] - m)²: gain and bias f32 [cols], bias may be empty. out may be x.
+  void LayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps);
+  // The two halves of an RmsNorm over rows that several ranks hold in parts. SumSquares gives the
+  // squares of some groups of `width` elements: out f32 [rows, n], out[r][i] = Σ of group first + i
+  // of x[r]. RmsNormBySquares takes those of all ranks, whose number of elements is `count`: x[r] =
+  // x[r] / sqrt(Σ squares[r] / count + eps) * gain, in place; gain f32 [cols].
+  void SumSquares(Tensor out, Tensor x, int width, int first);
+  void RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps);
   // x = round(x + round(sum + bias)): sum f32 [rows, cols], bias f32 [cols] or empty. The inner
   // rounding is to x's type.
   void AddSum(Tensor x, Tensor sum, Tensor bias);
@@ -28,8 +37,11 @@ class RowOps {
   // MatMulOps::PreparedBytes for out: the result then holds what products read there.
   MatMulInput AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps,
                          void* prepared = nullptr);
-  // out = function(gate) * up, all of one type. out may be gate.
+  // out = function(gate) * up, all of one type; with an empty up, out = function(gate). out may be
+  // gate.
   void GateMul(GateFunction function, Tensor out, Tensor gate, Tensor up);
+  // x = x * factor, f32, in place.
+  void Scale(Tensor x, float factor);
   // x = cap · tanh(x / cap), f32, in place; cap > 0.
   void SoftCap(Tensor x, float cap);
   // out[i] = x[rows[i]]; rows i32 [out's rows].
@@ -45,8 +57,13 @@ class RowOps {
   virtual void DoEmbed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
                        float scale) = 0;
   virtual void DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
+  virtual void DoLayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) = 0;
+  virtual void DoSumSquares(Tensor out, Tensor x, int width, int first) = 0;
+  virtual void DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count,
+                                  float eps) = 0;
   virtual void DoAddSum(Tensor x, Tensor sum, Tensor bias) = 0;
   virtual void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) = 0;
+  virtual void DoScale(Tensor x, float factor) = 0;
   virtual void DoSoftCap(Tensor x, float cap) = 0;
   virtual void DoGatherRows(Tensor out, Tensor x, Tensor rows) = 0;
 };

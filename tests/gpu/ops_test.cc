@@ -27,6 +27,11 @@ TEST_F(GpuDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckGates(b(), 2, {1, 255, 264, 3072});
   CheckSoftCap(b(), 3, 333);
   CheckGatherRows(b(), 6, 300, 4);
+  CheckLayerNorm(b(), 3, {2, 5, 64, 300});
+  CheckRmsNormBySquares(b(), 3, 5, {1, 20, 64});
+  CheckScale(b(), 3, 333);
+  CheckGrowAngles(b());
+  CheckPlainGates(b(), 2, {1, 264});
 }
 
 TEST_F(GpuDeviceTest, QueriesAndKeysAreRotatedAndKeptAsTheReferenceSays) {

@@ -72,6 +72,78 @@ TEST_P(OpsTest, RmsNormMatchesReference) {
   }
 }
 
+TEST_P(OpsTest, LayerNormMatchesReference) {
+  Random random(21);
+  for (const kernels::DType type : kActivations) {
+    for (const bool with_bias : {false, true}) {
+      for (const int64_t n : {2, 5, 8, 17, 100, 1000}) {
+        HostTensor x = HostTensor::Of(type, 4, n, random);
+        for (int64_t i = 0; i < n; ++i) x.Set(i, static_cast<float>(x.matrix()[i] + 3));
+        const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, n, random);
+        const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, n, random);
+        HostTensor out = HostTensor::Poisoned(type, 4, n);
+        const Matrix expected = ReferenceLayerNorm(x.matrix(), gain.matrix(),
+                                                   with_bias ? bias.matrix() : Matrix(), 1e-5f);
+        const kernels::Tensor added = with_bias ? bias.tensor() : kernels::Tensor();
+        ops().rows.LayerNorm(out, x, gain, added, 1e-5f);
+        // Sums are in f64; a difference, two products and the bias, which may cancel, are rounded.
+        ExpectNear(out, expected, RoundingOf(type), {16 * 0x1p-24});
+        ops().rows.LayerNorm(x, x, gain, added, 1e-5f);
+        EXPECT_TRUE(x.SameBits(out)) << "in place";
+      }
+    }
+  }
+}
+
+// The norm of a row in parts is the norm of the row, whatever the parts.
+TEST_P(OpsTest, RmsNormBySquaresIsTheNormOfTheWholeRow) {
+  Random random(22);
+  constexpr int kHeads = 6, kRows = 3;
+  for (const kernels::DType type : kActivations) {
+    for (const int width : {1, 8, 20}) {
+      const int64_t cols = int64_t{kHeads} * width;
+      const HostTensor x = HostTensor::Of(type, kRows, cols, random);
+      const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, cols, random);
+      HostTensor squares = HostTensor::Poisoned(kernels::DType::kF32, kRows, kHeads);
+      ops().rows.SumSquares(squares, x, width, 0);
+      HostTensor whole = x.Clone();
+      ops().rows.RmsNormBySquares(whole, squares, gain, cols, 1e-5f);
+      ExpectNear(whole, ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f),
+                 16 * 0x1p-24 + RoundingOf(type), {1e-30});
+      HostTensor some = HostTensor::Poisoned(kernels::DType::kF32, kRows, 2);
+      ops().rows.SumSquares(some, x, width, 3);
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < 2; ++i) {
+          EXPECT_EQ(some.matrix()[r * 2 + i], squares.matrix()[r * kHeads + 3 + i]);
+        }
+      }
+      HostTensor part(type, kRows, 2 * width), part_gain(kernels::DType::kF32, 1, 2 * width);
+      for (int i = 0; i < 2 * width; ++i) {
+        part_gain.Set(i, static_cast<float>(gain.matrix()[2 * width + i]));
+        for (int r = 0; r < kRows; ++r) {
+          part.Set(r * 2 * width + i, static_cast<float>(x.matrix()[r * cols + 2 * width + i]));
+        }
+      }
+      ops().rows.RmsNormBySquares(part, squares, part_gain, cols, 1e-5f);
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < 2 * width; ++i) {
+          EXPECT_EQ(part.matrix()[r * 2 * width + i], whole.matrix()[r * cols + 2 * width + i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OpsTest, ScaleMultiplies) {
+  Random random(23);
+  HostTensor x = HostTensor::Of(kernels::DType::kF32, 3, 77, random);
+  const Matrix before = x.matrix();
+  ops().rows.Scale(x, 0.3f);
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(x.matrix()[i], static_cast<float>(before[i]) * 0.3f);
+  }
+}
+
 TEST_P(OpsTest, AddSumRoundsTwice) {
   Random random(3);
   for (const kernels::DType type : kActivations) {
@@ -107,6 +179,17 @@ TEST_P(OpsTest, RopeAnglesAreRightFarOut) {
   HostTensor angles = HostTensor::Poisoned(kernels::DType::kF32, 7, 10);
   ops().attention.RopeAngles(angles, HostTensor::OfInts(positions), frequencies, 1.25f);
   ExpectNear(angles, ReferenceRopeAngles(positions, frequencies.matrix(), 1.25), 0, {0x1.1p-23});
+}
+
+TEST_P(OpsTest, GrowAnglesScalesBySteps) {
+  Random random(24);
+  const std::vector<int32_t> positions = {0, 1, 15, 16, 47, 48, 100000};
+  const HostTensor angles = HostTensor::Of(kernels::DType::kF32, 7, 10, random);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 7, 10);
+  ops().attention.GrowAngles(out, angles, HostTensor::OfInts(positions), 0.1, 16);
+  ExpectNear(out, ReferenceGrowAngles(angles.matrix(), positions, 0.1, 16), 2 * 0x1p-24, {0});
+  EXPECT_EQ(out.matrix()[25], angles.matrix()[25]);
+  EXPECT_NE(out.matrix()[35], angles.matrix()[35]);
 }
 
 TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {
@@ -247,6 +330,22 @@ TEST_P(OpsTest, GeluMulMatchesReference) {
       ExpectNear(out, expected, (3 * 24 + 6) * 0x1p-24 + RoundingOf(type), {1e-12});
       ops().rows.GateMul(kernels::GateFunction::kGelu, gate, gate, up);
       EXPECT_TRUE(gate.SameBits(out)) << "in place";
+    }
+  }
+}
+
+TEST_P(OpsTest, WithoutAFactorGateMulIsTheFunctionAlone) {
+  Random random(25);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t cols : {1, 16, 2500}) {
+      for (const auto function : {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+        HostTensor gate = HostTensor::Of(type, 3, cols, random, 3.0f), ones(type, 3, cols);
+        for (int64_t i = 0; i < 3 * cols; ++i) ones.Set(i, 1.0f);
+        HostTensor out = HostTensor::Poisoned(type, 3, cols);
+        ops().rows.GateMul(function, out, gate, ones);
+        ops().rows.GateMul(function, gate, gate, kernels::Tensor());
+        EXPECT_TRUE(gate.SameBits(out));
+      }
     }
   }
 }

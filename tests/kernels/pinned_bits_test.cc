@@ -140,6 +140,24 @@ Hashes HashOps(kernels::Device& device) {
       take("PagedAttention int8", c.Run(device));
     }
   }
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    HostTensor y = HostTensor::Of(type, 7, 172, random, 1.7f);
+    const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, 172, random);
+    const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, 172, random);
+    device.ops().rows.LayerNorm(y, y, gain, bias, 1e-5f);
+    take("LayerNorm", y);
+    HostTensor squares = HostTensor::Poisoned(kernels::DType::kF32, 7, 4);
+    device.ops().rows.SumSquares(squares, y, 43, 0);
+    device.ops().rows.RmsNormBySquares(y, squares, gain, 172, 1e-5f);
+    take("RmsNormBySquares", y);
+    device.ops().rows.GateMul(kernels::GateFunction::kGelu, y, y, kernels::Tensor());
+    take("Gelu", y);
+  }
+  HostTensor grown = HostTensor::Of(kernels::DType::kF32, 7, 64, random);
+  device.ops().attention.GrowAngles(
+      grown, grown, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), 0.1, 64);
+  device.ops().rows.Scale(grown, 0.22f);
+  take("GrowAngles, Scale", grown);
   return hashes;
 }
 
@@ -168,10 +186,14 @@ Hashes PinnedOf(const std::string& isa) {
       {"CombineExperts", 0x0862f6925e858876},
       {"Embed", 0xf0bec4a7968fd132},
       {"ExactPow", 0xe75012329adbcf6d},
+      {"Gelu", 0x3ff61a6b9718d574},
       {"GeluMul", 0xacf7a96adf083e02},
+      {"GrowAngles, Scale", 0xc594512d92e9fad1},
+      {"LayerNorm", 0x00690cc920833f97},
       {"MatMul packed bf16", 0x3baa01a58bd5623b},
       {"MatMul packed int4", 0x0c2e63831405617a},
       {"MatMul packed int8", 0x0033c909f8fb264a},
+      {"RmsNormBySquares", 0xffa1b91fa550c835},
       {"Rope", 0x3034ce25ac6a84a8},
       {"RopeAngles", 0x040c8560742d0ced},
       {"RouteExperts", 0xe64fde4e1e7ac1f5},
@@ -180,6 +202,7 @@ Hashes PinnedOf(const std::string& isa) {
       {"exact_math", 0x843916fcafa5100c},
   };
   const Hashes scalar = With(every, {
+                                        {"Gelu", 0xeb03ea7969ca82f2},
                                         {"GeluMul", 0xc2a9a011eb4e94a3},
                                         {"MatMul", 0x113543ea1d2f2e33},
                                         {"MatMulSplitK", 0x2ca4cc51d0c6c0b0},

@@ -53,6 +53,23 @@ Matrix ReferenceRmsNorm(const Matrix& x, const Matrix& gain, double eps) {
   return out;
 }
 
+Matrix ReferenceLayerNorm(const Matrix& x, const Matrix& gain, const Matrix& bias, double eps) {
+  Matrix out(x.size());
+  const size_t n = gain.size();
+  for (size_t row = 0; row < x.size(); row += n) {
+    double mean = 0, variance = 0;
+    for (size_t i = 0; i < n; ++i) mean += x[row + i] / static_cast<double>(n);
+    for (size_t i = 0; i < n; ++i) {
+      variance += (x[row + i] - mean) * (x[row + i] - mean) / static_cast<double>(n);
+    }
+    for (size_t i = 0; i < n; ++i) {
+      out[row + i] = (x[row + i] - mean) / std::sqrt(variance + eps) * gain[i] +
+                     (bias.empty() ? 0.0 : bias[i]);
+    }
+  }
+  return out;
+}
+
 Matrix ReferenceMatMul(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t rows,
                        int64_t columns, int64_t k) {
   Matrix out(rows * columns);
@@ -80,6 +97,16 @@ Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& fre
   for (const int32_t position : positions) {
     for (const double f : frequencies) out.push_back(std::cos(position * f) * scale);
     for (const double f : frequencies) out.push_back(std::sin(position * f) * scale);
+  }
+  return out;
+}
+
+Matrix ReferenceGrowAngles(const Matrix& angles, std::span<const int32_t> positions, double growth,
+                           int64_t period) {
+  Matrix out = angles;
+  const size_t cols = angles.size() / positions.size();
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] *= 1 + growth * std::log(1 + std::floor(positions[i / cols] / double(period)));
   }
   return out;
 }

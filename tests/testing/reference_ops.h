@@ -20,6 +20,7 @@ Matrix ToMatrix(const kernels::Tensor& t);
 Matrix ReferenceEmbed(const Matrix& table, int64_t table_rows, int64_t cols,
                       std::span<const int32_t> ids, int first_id);
 Matrix ReferenceRmsNorm(const Matrix& x, const Matrix& gain, double eps);
+Matrix ReferenceLayerNorm(const Matrix& x, const Matrix& gain, const Matrix& bias, double eps);
 // x [rows, k], w [columns, k], bias [columns] or empty.
 Matrix ReferenceMatMul(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t rows,
                        int64_t columns, int64_t k);
@@ -27,6 +28,8 @@ Matrix ReferenceAddSum(const Matrix& x, const Matrix& sum, const Matrix& bias);
 // [rows, 2 * frequencies]
 Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& frequencies,
                            double scale);
+Matrix ReferenceGrowAngles(const Matrix& angles, std::span<const int32_t> positions, double growth,
+                           int64_t period);
 Matrix ReferenceRope(const Matrix& x, const Matrix& angles, int64_t rows, int64_t cols,
                      int64_t head_dim);
 Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up);

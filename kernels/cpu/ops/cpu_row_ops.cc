@@ -11,6 +11,26 @@
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {
+namespace {
+
+// Sums value(0) … value(n - 1) in eight lanes of f64, element i in lane i mod 8, then the lanes
+// pairwise. No instruction set changes its bits.
+template <typename Value>
+double SumInLanes(int64_t n, const Value& value) {
+  constexpr int64_t kLanes = 8;
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += value(i + lane);
+  }
+  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] += value(i);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
+}  // namespace
 
 void CpuRowOps::DoEmbed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
                         float scale) {
@@ -60,6 +80,64 @@ void CpuRowOps::DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) {
   });
 }
 
+void CpuRowOps::DoLayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) {
+  const int64_t n = x.cols();
+  const auto* const g = static_cast<const float*>(gain.data);
+  context_.ForRanges(x.rows(), n, [&](int64_t begin, int64_t end, int thread) {
+    float* buffer = context_.Scratch(thread, 2 * n);
+    float* centred = buffer + n;
+    for (int64_t r = begin; r < end; ++r) {
+      const float* in = Read(kernels_, x, r * n, n, buffer);
+      const auto value = [in](int64_t i) { return static_cast<double>(in[i]); };
+      const double mean = SumInLanes(n, value) / static_cast<double>(n);
+      const auto square = [&](int64_t i) { return (value(i) - mean) * (value(i) - mean); };
+      const double variance = SumInLanes(n, square) / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i) centred[i] = static_cast<float>(value(i) - mean);
+      const double factor = 1.0 / std::sqrt(variance + static_cast<double>(eps));
+      float* row = Begin(out, r * n, buffer);
+      kernels_.scale(row, centred, static_cast<float>(factor), g, n);
+      if (bias.size() > 0) kernels_.add(row, row, static_cast<const float*>(bias.data), n);
+      Finish(kernels_, out, r * n, n, row);
+    }
+  });
+}
+
+void CpuRowOps::DoSumSquares(Tensor out, Tensor x, int width, int first) {
+  const int64_t n = out.cols(), cols = x.cols();
+  context_.ForRanges(x.rows(), n * width, [&](int64_t begin, int64_t end, int thread) {
+    float* buffer = context_.Scratch(thread, width);
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        const float* in = Read(kernels_, x, r * cols + (first + i) * width, width, buffer);
+        const auto square = [in](int64_t j) { return static_cast<double>(in[j]) * in[j]; };
+        *reinterpret_cast<float*>(At(out, r * n + i)) =
+            static_cast<float>(SumInLanes(width, square));
+      }
+    }
+  });
+}
+
+void CpuRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count,
+                                   float eps) {
+  const int64_t n = x.cols(), groups = squares.cols();
+  const auto* const g = static_cast<const float*>(gain.data);
+  context_.ForRanges(x.rows(), n, [&](int64_t begin, int64_t end, int thread) {
+    float* buffer = context_.Scratch(thread, n);
+    for (int64_t r = begin; r < end; ++r) {
+      double sum = 0;
+      for (int64_t i = 0; i < groups; ++i) {
+        sum += *reinterpret_cast<const float*>(At(squares, r * groups + i));
+      }
+      const double factor =
+          1.0 / std::sqrt(sum / static_cast<double>(count) + static_cast<double>(eps));
+      const float* in = Read(kernels_, x, r * n, n, buffer);
+      float* row = Begin(x, r * n, buffer);
+      kernels_.scale(row, in, static_cast<float>(factor), g, n);
+      Finish(kernels_, x, r * n, n, row);
+    }
+  });
+}
+
 void CpuRowOps::DoAddSum(Tensor x, Tensor sum, Tensor bias) {
   const int64_t cols = x.cols();
   context_.ForRanges(x.rows(), cols, [&](int64_t begin, int64_t end, int thread) {
@@ -89,18 +167,31 @@ void CpuRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor
   const GateLoop loop = GateLoopOf(kernels_, function);
   constexpr int64_t kRun = 1024;
   const int64_t size = out.size();
+  const bool is_plain = up.size() == 0;
   context_.ForRanges(
       (size + kRun - 1) / kRun, 4 * kRun, [&](int64_t begin, int64_t end, int thread) {
         float* buffer = context_.Scratch(thread, 2 * kRun);
         for (int64_t at = begin * kRun; at < std::min(end * kRun, size); at += kRun) {
           const int64_t n = std::min(kRun, size - at);
           const float* g = Read(kernels_, gate, at, n, buffer);
-          const float* u = Read(kernels_, up, at, n, buffer + kRun);
+          const float* u = buffer + kRun;
+          if (is_plain) {
+            std::fill_n(buffer + kRun, n, 1.0f);
+          } else {
+            u = Read(kernels_, up, at, n, buffer + kRun);
+          }
           float* row = Begin(out, at, buffer);
           loop(row, g, u, n);
           Finish(kernels_, out, at, n, row);
         }
       });
+}
+
+void CpuRowOps::DoScale(Tensor x, float factor) {
+  context_.ForRanges(x.size(), 1, [&](int64_t begin, int64_t end, int) {
+    auto* const values = reinterpret_cast<float*>(At(x, 0));
+    for (int64_t i = begin; i < end; ++i) values[i] *= factor;
+  });
 }
 
 void CpuRowOps::DoSoftCap(Tensor x, float cap) {

@@ -17,8 +17,12 @@ class CpuRowOps : public RowOps {
   void DoEmbed(Tensor out, const Weight& table, Tensor token_ids, int first_id,
                float scale) override;
   void DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
+  void DoLayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) override;
+  void DoSumSquares(Tensor out, Tensor x, int width, int first) override;
+  void DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps) override;
   void DoAddSum(Tensor x, Tensor sum, Tensor bias) override;
   void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) override;
+  void DoScale(Tensor x, float factor) override;
   void DoSoftCap(Tensor x, float cap) override;
   void DoGatherRows(Tensor out, Tensor x, Tensor rows) override;
 

@@ -64,6 +64,15 @@ void CudaAttention::DoRopeAngles(Tensor angles, Tensor positions, Tensor frequen
   });
 }
 
+void CudaAttention::DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
+                                 int64_t period) {
+  context_.Enqueue("GrowAngles", [&] {
+    return cuda::GrowAngles(Data<float>(out), Data<const float>(angles),
+                            Data<const int32_t>(positions), angles.rows(), angles.cols(), growth,
+                            period, context_.kernels());
+  });
+}
+
 void CudaAttention::DoRope(Tensor x, Tensor angles, int head_dim) {
   context_.Enqueue("Rope", [&] {
     return WithType(x.dtype, [&]<typename T>() {

@@ -24,6 +24,16 @@ __global__ void RopeAnglesKernel(float* angles, const int32_t* positions, const 
   }
 }
 
+// A thread scales an angle. Bound by f64 arithmetic, once a step for all layers.
+__global__ void GrowAnglesKernel(float* out, const float* angles, const int32_t* positions,
+                                 int64_t rows, int64_t cols, double growth, int64_t period) {
+  WaitForPreviousKernel();
+  const int64_t n = rows * cols, step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    out[i] = angles[i] * GrowthAt(positions[i / cols], growth, period);
+  }
+}
+
 // A thread rotates a pair. Bound by reading and writing the rotated elements.
 template <typename T>
 __global__ void RopeKernel(T* x, const float* angles, int64_t rows, int64_t num_heads,
@@ -51,6 +61,14 @@ cudaError_t RopeAngles(float* angles, const int32_t* positions, const float* fre
   if (n == 0) return cudaSuccess;
   return Launch("RopeAngles", RopeAnglesKernel, BlocksFor(n, kThreads), kThreads, 0, stream, angles,
                 positions, frequencies, rows, num_frequencies, scale);
+}
+
+cudaError_t GrowAngles(float* out, const float* angles, const int32_t* positions, int64_t rows,
+                       int64_t cols, double growth, int64_t period, KernelStream stream) {
+  const int64_t n = rows * cols;
+  if (n == 0) return cudaSuccess;
+  return Launch("GrowAngles", GrowAnglesKernel, BlocksFor(n, kThreads), kThreads, 0, stream, out,
+                angles, positions, rows, cols, growth, period);
 }
 
 template <typename T>

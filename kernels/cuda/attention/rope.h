@@ -14,6 +14,10 @@ namespace continuo::kernels::cuda {
 cudaError_t RopeAngles(float* angles, const int32_t* positions, const float* frequencies,
                        int64_t rows, int64_t num_frequencies, float scale, KernelStream stream);
 
+// AttentionOps::GrowAngles with the CPU's bits. out and angles f32 [rows, cols]; positions [rows].
+cudaError_t GrowAngles(float* out, const float* angles, const int32_t* positions, int64_t rows,
+                       int64_t cols, double growth, int64_t period, KernelStream stream);
+
 // AttentionOps::Rope. T is float, uint16_t (bf16) or Half; x [rows, num_heads * head_dim]; angles
 // as above.
 template <typename T>

@@ -53,6 +53,36 @@ void CudaRowOps::DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) {
   });
 }
 
+void CudaRowOps::DoLayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) {
+  context_.Enqueue("LayerNorm", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::LayerNorm(Data<T>(out), Data<const T>(x), Data<const float>(gain),
+                             bias.size() == 0 ? nullptr : Data<const float>(bias), x.rows(),
+                             x.cols(), eps, context_.kernels());
+    });
+  });
+}
+
+void CudaRowOps::DoSumSquares(Tensor out, Tensor x, int width, int first) {
+  context_.Enqueue("SumSquares", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::SumSquares(Data<float>(out), Data<const T>(x) + int64_t{first} * width, x.rows(),
+                              x.cols(), out.cols(), width, context_.kernels());
+    });
+  });
+}
+
+void CudaRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count,
+                                    float eps) {
+  context_.Enqueue("RmsNormBySquares", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::RmsNormBySquares(Data<T>(x), Data<const float>(squares), Data<const float>(gain),
+                                    x.rows(), x.cols(), squares.cols(), count, eps,
+                                    context_.kernels());
+    });
+  });
+}
+
 void CudaRowOps::DoAddSum(Tensor x, Tensor sum, Tensor bias) {
   context_.Enqueue("AddSum", [&] {
     return WithType(x.dtype, [&]<typename T>() {
@@ -83,10 +113,15 @@ void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tenso
   context_.Enqueue(is_silu ? "SiluMul" : "GeluMul", [&] {
     return WithType(out.dtype, [&]<typename T>() {
       const auto launch = is_silu ? SiluMul<T> : GeluMul<T>;
-      return launch(Data<T>(out), Data<const T>(gate), Data<const T>(up), out.size(),
-                    context_.kernels());
+      return launch(Data<T>(out), Data<const T>(gate), up.size() == 0 ? nullptr : Data<const T>(up),
+                    out.size(), context_.kernels());
     });
   });
+}
+
+void CudaRowOps::DoScale(Tensor x, float factor) {
+  context_.Enqueue(
+      "Scale", [&] { return cuda::Scale(Data<float>(x), factor, x.size(), context_.kernels()); });
 }
 
 void CudaRowOps::DoSoftCap(Tensor x, float cap) {

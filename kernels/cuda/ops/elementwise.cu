@@ -55,7 +55,8 @@ __device__ HeldChunk ActivateMul(const HeldChunk& gates, const HeldChunk& ups) {
   return values.Rounded();
 }
 
-// A thread computes a chunk of N elements. Bound by two reads and a write of memory.
+// A thread computes a chunk of N elements. Bound by two reads and a write of memory. Without `up`
+// the factor is 1.
 template <typename Activation, typename T, int N>
 __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n) {
   WaitForPreviousKernel();
@@ -63,7 +64,15 @@ __global__ void ActivateMulKernel(T* out, const T* gate, const T* up, int64_t n)
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N; i < n;
        i += step) {
     if constexpr (N == 1) {
-      Store(out + i, ActivateMul<Activation, T>(Widen(gate[i]), Widen(up[i])));
+      const float factor = up == nullptr ? 1.0f : Widen(up[i]);
+      Store(out + i, ActivateMul<Activation, T>(Widen(gate[i]), factor));
+    } else if (up == nullptr) {
+      HeldValues<T> values(LoadHeld(gate + i));
+      CONTINUO_UNROLL
+      for (int j = 0; j < values.kNumber; ++j) {
+        values.at[j] = ActivateMul<Activation, T>(values.at[j], 1.0f);
+      }
+      StoreHeld(out + i, values.Rounded());
     } else {
       StoreHeld(out + i, ActivateMul<Activation, T>(LoadHeld(gate + i), LoadHeld(up + i)));
     }
@@ -124,6 +133,14 @@ __global__ void ActivateMulInFp8TwiceKernel(uint16_t* out, Fp8Rows fp8, const ui
   }
 }
 
+__global__ void ScaleKernel(float* x, float factor, int64_t n) {
+  WaitForPreviousKernel();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    x[i] *= factor;
+  }
+}
+
 __global__ void SoftCapKernel(float* x, float cap, int64_t n) {
   WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -180,6 +197,11 @@ cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream) {
   return ActivateMulInFp8<Gelu>("GeluMulInFp8", out, fp8, gate, up, rows, cols, stream);
+}
+
+cudaError_t Scale(float* x, float factor, int64_t n, KernelStream stream) {
+  if (n == 0) return cudaSuccess;
+  return Launch("Scale", ScaleKernel, BlocksFor(n, kThreads), kThreads, 0, stream, x, factor, n);
 }
 
 cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {

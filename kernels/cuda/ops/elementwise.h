@@ -11,7 +11,7 @@
 // launch's error.
 namespace continuo::kernels::cuda {
 
-// RowOps::GateMul with silu and gelu; out may be gate or up.
+// RowOps::GateMul with silu and gelu; out may be gate or up, and up may be null.
 template <typename T>
 cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 template <typename T>
@@ -22,6 +22,9 @@ cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
+
+// RowOps::Scale.
+cudaError_t Scale(float* x, float factor, int64_t n, KernelStream stream);
 
 // RowOps::SoftCap.
 cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream);

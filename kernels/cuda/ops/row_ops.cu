@@ -94,9 +94,8 @@ __device__ float AddSquares(float sum, const Chunk<T, N>& chunk) {
   return sum;
 }
 
-// Returns the factor of a row's RmsNorm from its threads' sums of squares, which are added in a
-// tree: the lanes of a warp first.
-__device__ inline float NormFactor(float sum, int64_t cols, float eps) {
+// Adds the threads' sums in a tree: the lanes of a warp first. All threads get the result.
+__device__ inline float SumOfBlock(float sum) {
   constexpr int kWarps = kRowThreads / kWarp;
   float* const sums = reinterpret_cast<float*>(SharedMemory());  // [kWarps]
   const int thread = static_cast<int>(threadIdx.x);
@@ -106,7 +105,12 @@ __device__ inline float NormFactor(float sum, int64_t cols, float eps) {
   sum = sums[thread % kWarps];
   for (int half = kWarps / 2; half > 0; half /= 2) sum += ShuffleXor(sum, half);
   SyncBlock();  // before sums is filled again
-  return 1.0f / sqrtf(sum / static_cast<float>(cols) + eps);
+  return sum;
+}
+
+// Returns the factor of a row's norm from its threads' sums of squares.
+__device__ inline float NormFactor(float sum, int64_t cols, float eps) {
+  return 1.0f / sqrtf(SumOfBlock(sum) / static_cast<float>(cols) + eps);
 }
 
 // Returns the largest magnitude of bf16 numbers that the thread has written.
@@ -143,8 +147,64 @@ __global__ void RmsNormKernel(T* out, const T* x, const float* gain, int64_t row
   }
 }
 
-// The same for x += sum, whose chunks the threads write themselves before they read them again. It
-// also rounds out to e4m3 where `fp8` has memory.
+// One block per row sums elements, then squares of their distances from the mean, then writes the
+// row; the second and third pass read from a cache.
+template <typename T>
+__global__ void LayerNormKernel(T* out, const T* x, const float* gain, const float* bias,
+                                int64_t rows, int64_t cols, float eps) {
+  WaitForPreviousKernel();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* const from = x + row * cols;
+    float sum = 0, squares = 0;
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) sum += Widen(from[i]);
+    const float mean = SumOfBlock(sum) / static_cast<float>(cols);
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
+      const float centred = Widen(from[i]) - mean;
+      squares = fmaf(centred, centred, squares);
+    }
+    const float factor = NormFactor(squares, cols, eps);
+    for (int64_t i = threadIdx.x; i < cols; i += kRowThreads) {
+      const float value = (Widen(from[i]) - mean) * factor * gain[i];
+      Store(out + row * cols + i, bias == nullptr ? value : value + bias[i]);
+    }
+  }
+}
+
+// One warp per group.
+template <typename T>
+__global__ void SumSquaresKernel(float* out, const T* x, int64_t rows, int64_t cols, int64_t groups,
+                                 int64_t width) {
+  WaitForPreviousKernel();
+  constexpr int kWarps = kRowThreads / kWarp;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kWarps + thread / kWarp; i < rows * groups;
+       i += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const T* const from = x + i / groups * cols + i % groups * width;
+    float sum = 0;
+    for (int64_t j = lane; j < width; j += kWarp) {
+      const float value = Widen(from[j]);
+      sum = fmaf(value, value, sum);
+    }
+    for (int half = kWarp / 2; half > 0; half /= 2) sum += ShuffleXor(sum, half);
+    if (lane == 0) out[i] = sum;
+  }
+}
+
+// One block per row, whose threads all add the few squares.
+template <typename T>
+__global__ void RmsNormBySquaresKernel(T* x, const float* squares, const float* gain, int64_t rows,
+                                       int64_t cols, int64_t groups, int64_t count, float eps) {
+  WaitForPreviousKernel();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    float sum = 0;
+    for (int64_t i = 0; i < groups; ++i) sum += squares[row * groups + i];
+    const float factor = 1.0f / sqrtf(sum / static_cast<float>(count) + eps);
+    ScaleRow<T, 1>(x + row * cols, x + row * cols, gain, cols, factor);
+  }
+}
+
+// The same as RmsNormKernel for x += sum, whose chunks the threads write themselves before they
+// read them again. It also rounds out to e4m3 where `fp8` has memory.
 template <typename T, int N>
 __global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, const float* bias,
                                  const float* gain, int64_t rows, int64_t cols, float eps) {
@@ -303,6 +363,31 @@ cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t
 }
 
 template <typename T>
+cudaError_t LayerNorm(T* out, const T* x, const float* gain, const float* bias, int64_t rows,
+                      int64_t cols, float eps, KernelStream stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  return Launch("LayerNorm", LayerNormKernel<T>, RowBlocks(rows), kRowThreads,
+                kRowThreads / kWarp * sizeof(float), stream, out, x, gain, bias, rows, cols, eps);
+}
+
+template <typename T>
+cudaError_t SumSquares(float* out, const T* x, int64_t rows, int64_t cols, int64_t groups,
+                       int64_t width, KernelStream stream) {
+  if (rows * groups == 0) return cudaSuccess;
+  return Launch("SumSquares", SumSquaresKernel<T>, BlocksFor(rows * groups, kRowThreads / kWarp),
+                kRowThreads, 0, stream, out, x, rows, cols, groups, width);
+}
+
+template <typename T>
+cudaError_t RmsNormBySquares(T* x, const float* squares, const float* gain, int64_t rows,
+                             int64_t cols, int64_t groups, int64_t count, float eps,
+                             KernelStream stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  return Launch("RmsNormBySquares", RmsNormBySquaresKernel<T>, RowBlocks(rows), kRowThreads, 0,
+                stream, x, squares, gain, rows, cols, groups, count, eps);
+}
+
+template <typename T>
 cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,
                    KernelStream stream) {
   const int64_t n = rows * cols;
@@ -362,6 +447,12 @@ cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, KernelStream stre
 
 #define INSTANTIATE(T)                                                                             \
   template cudaError_t RmsNorm(T*, const T*, const float*, int64_t, int64_t, float, KernelStream); \
+  template cudaError_t LayerNorm(T*, const T*, const float*, const float*, int64_t, int64_t,       \
+                                 float, KernelStream);                                             \
+  template cudaError_t SumSquares(float*, const T*, int64_t, int64_t, int64_t, int64_t,            \
+                                  KernelStream);                                                   \
+  template cudaError_t RmsNormBySquares(T*, const float*, const float*, int64_t, int64_t, int64_t, \
+                                        int64_t, float, KernelStream);                             \
   template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, KernelStream);     \
   template cudaError_t AddSumNorm(T*, const Fp8Rows&, T*, const float*, const float*,              \
                                   const float*, int64_t, int64_t, float, KernelStream);            \

@@ -32,6 +32,23 @@ template <typename T>
 cudaError_t RmsNorm(T* out, const T* x, const float* gain, int64_t rows, int64_t cols, float eps,
                     KernelStream stream);
 
+// RowOps::LayerNorm. x and out [rows, cols] may be the same; gain f32 [cols]; bias f32 [cols] or
+// null.
+template <typename T>
+cudaError_t LayerNorm(T* out, const T* x, const float* gain, const float* bias, int64_t rows,
+                      int64_t cols, float eps, KernelStream stream);
+
+// RowOps::SumSquares. out f32 [rows, groups]; x: the first group of the first row of [rows, cols].
+template <typename T>
+cudaError_t SumSquares(float* out, const T* x, int64_t rows, int64_t cols, int64_t groups,
+                       int64_t width, KernelStream stream);
+
+// RowOps::RmsNormBySquares. x [rows, cols]; squares f32 [rows, groups]; gain f32 [cols].
+template <typename T>
+cudaError_t RmsNormBySquares(T* x, const float* squares, const float* gain, int64_t rows,
+                             int64_t cols, int64_t groups, int64_t count, float eps,
+                             KernelStream stream);
+
 // RowOps::AddSum. x [rows, cols]; sum f32 [rows, cols]; bias f32 [cols] or null.
 template <typename T>
 cudaError_t AddSum(T* x, const float* sum, const float* bias, int64_t rows, int64_t cols,

@@ -133,6 +133,92 @@ inline void CheckRmsNorm(kernels::Device& b, int64_t rows, const std::vector<int
   }
 }
 
+inline void CheckLayerNorm(kernels::Device& b, int64_t rows, const std::vector<int64_t>& widths) {
+  Random random(21);
+  for (const kernels::DType type : kActivations) {
+    for (const bool with_bias : {false, true}) {
+      for (const int64_t n : widths) {
+        const HostTensor x = HostTensor::Of(type, rows, n, random);
+        const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, n, random);
+        const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, n, random);
+        const DeviceTensor in(b, x), gains(b, gain), biases(b, bias),
+            out(b, HostTensor::Poisoned(type, rows, n));
+        const kernels::Tensor added = with_bias ? biases.tensor() : kernels::Tensor();
+        b.ops().rows.LayerNorm(out, in, gains, added, 1e-5f);
+        const Matrix expected = ReferenceLayerNorm(x.matrix(), gain.matrix(),
+                                                   with_bias ? bias.matrix() : Matrix(), 1e-5f);
+        // The mean's error counts as that of a sum, and the bias may cancel.
+        ExpectNear(out.Get(), expected, RmsNormError(n) + RoundingOf(type), {8 * RmsNormError(n)});
+        b.ops().rows.LayerNorm(in, in, gains, added, 1e-5f);
+        EXPECT_TRUE(in.Get().SameBits(out.Get())) << "in place";
+      }
+    }
+  }
+}
+
+// Checks a norm whose rows come in two parts, each of some heads.
+inline void CheckRmsNormBySquares(kernels::Device& b, int64_t rows, int heads,
+                                  const std::vector<int64_t>& widths) {
+  Random random(22);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t width : widths) {
+      const int64_t cols = heads * width;
+      const HostTensor x = HostTensor::Of(type, rows, cols, random);
+      const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, cols, random);
+      const DeviceTensor in(b, x), gains(b, gain),
+          squares(b, HostTensor::Poisoned(kernels::DType::kF32, rows, heads)),
+          last(b, HostTensor::Poisoned(kernels::DType::kF32, rows, 1));
+      b.ops().rows.SumSquares(squares, in, static_cast<int>(width), 0);
+      b.ops().rows.SumSquares(last, in, static_cast<int>(width), heads - 1);
+      for (int64_t r = 0; r < rows; ++r) {
+        EXPECT_EQ(last.Get().matrix()[r], squares.Get().matrix()[(r + 1) * heads - 1]);
+      }
+      b.ops().rows.RmsNormBySquares(in, squares, gains, cols, 1e-5f);
+      const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
+      ExpectNear(in.Get(), expected, RmsNormError(cols) + RoundingOf(type), {1e-30});
+    }
+  }
+}
+
+inline void CheckScale(kernels::Device& b, int64_t rows, int64_t cols) {
+  Random random(23);
+  const HostTensor x = HostTensor::Of(kernels::DType::kF32, rows, cols, random);
+  const DeviceTensor scaled(b, x);
+  b.ops().rows.Scale(scaled, 0.3f);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    EXPECT_EQ(scaled.Get().matrix()[i], static_cast<float>(x.matrix()[i]) * 0.3f);
+  }
+}
+
+inline void CheckGrowAngles(kernels::Device& b) {
+  Random random(24);
+  const std::vector<int32_t> positions = {0, 15, 16, 48, 100000};
+  const HostTensor angles = HostTensor::Of(kernels::DType::kF32, 5, 10, random);
+  const DeviceTensor in(b, angles), at(b, HostTensor::OfInts(positions)),
+      out(b, HostTensor::Poisoned(kernels::DType::kF32, 5, 10));
+  b.ops().attention.GrowAngles(out, in, at, 0.1, 16);
+  ExpectNear(out.Get(), ReferenceGrowAngles(angles.matrix(), positions, 0.1, 16), 2 * 0x1p-24, {0});
+}
+
+// Checks functions alone against those with a factor of 1.
+inline void CheckPlainGates(kernels::Device& b, int64_t rows, const std::vector<int64_t>& widths) {
+  Random random(25);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t cols : widths) {
+      HostTensor ones(type, rows, cols);
+      for (int64_t i = 0; i < rows * cols; ++i) ones.Set(i, 1.0f);
+      const DeviceTensor gate(b, HostTensor::Of(type, rows, cols, random, 3.0f)), up(b, ones),
+          out(b, HostTensor::Poisoned(type, rows, cols));
+      for (const auto function : {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+        b.ops().rows.GateMul(function, out, gate, up);
+        const HostTensor expected = out.Get();
+        b.ops().rows.GateMul(function, out, gate, kernels::Tensor());
+        EXPECT_TRUE(out.Get().SameBits(expected));
+      }
+    }
+  }
+}
+
 // Computes AddSum to the bit.
 inline Matrix WithSum(kernels::DType type, const HostTensor& x, const HostTensor& sum,
                       const Matrix& bias) {
