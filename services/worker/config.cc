@@ -105,6 +105,10 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
                "Format of the KV cache. auto: the activations' type. fp16 needs fp16 weights. int8 "
                "and fp8 (e4m3, CUDA) take about half of bf16's memory, with a scale for each token "
                "and head.");
+  flags.Text("allow_unread", &load.source.allow_unread,
+             "Patterns, with commas between them, of fields of config.json and of tensors that may "
+             "stay unread, for example rope_*,*.bias: * stands for any characters. A model with "
+             "other ones that are not known is refused, since they may change its answers.");
   flags.Integer("max_context_tokens", &load.source.max_context_tokens, 0, kMaxInt,
                 "Number of tokens of one sequence, prompt and answer together. 0: the model's "
                 "context.");

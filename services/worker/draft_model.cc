@@ -5,7 +5,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
 #include "services/worker/engine/draft/model_drafter.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/plan_load.h"
 
 namespace continuo::worker {
@@ -15,7 +15,8 @@ absl::StatusOr<DraftModel> DraftModel::Open(const WorkerConfig& config,
                                             const text::TextModel& text) {
   int context_length = target.source.max_context_tokens;
   if (context_length == 0) {
-    ASSIGN_OR_RETURN(const model::ModelConfig model, model::ReadModelConfig(target.source.dir));
+    ASSIGN_OR_RETURN(const model::ModelConfig model,
+                     model::ReadModelConfig(target.source.dir, target.source.allow_unread));
     context_length = model.context_length;
   }
   ASSIGN_OR_RETURN(const model::LoadOptions load, PlanDraftLoad(config, context_length));

@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
 #include "services/worker/hub/hub_reference.h"
-#include "services/worker/model/checkpoint/json_file.h"
+#include "services/worker/model/description/json_file.h"
 
 namespace continuo::worker {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/flags.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/load/load_plan.h"
 
 namespace continuo::worker {
@@ -84,7 +84,8 @@ absl::StatusOr<model::LoadOptions> PlanDraftLoad(const WorkerConfig& config, int
   load.tensor_parallel = 1;
   load.max_batch_tokens = std::min(load.max_batch_tokens, kMaxDraftBatchTokens);
   if (load.device.device != "cpu") load.warm_up_sequences = config.max_running;
-  ASSIGN_OR_RETURN(const model::ModelConfig model, model::ReadModelConfig(load.source.dir));
+  ASSIGN_OR_RETURN(const model::ModelConfig model,
+                   model::ReadModelConfig(load.source.dir, load.source.allow_unread));
   load.source.max_context_tokens = std::min(context_length, model.context_length);
   return load;
 }

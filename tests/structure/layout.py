@@ -53,15 +53,20 @@ ALLOWED = {
     "services/worker/text/rust/src/jinja": "",
     "services/worker/text/rust/src/python": "",
     "services/worker/model": "kernels",
-    "services/worker/model/checkpoint": "services/base kernels services/worker/gguf services/worker/quantised",
-    "services/worker/model/network": "services/base kernels services/worker/model/checkpoint",
+    "services/worker/model/description": "services/base kernels services/worker/gguf services/worker/quantised",
+    "services/worker/model/checkpoint": "services/base kernels services/worker/gguf "
+                                        "services/worker/model/description services/worker/quantised",
+    "services/worker/model/network": "services/base kernels services/worker/model/checkpoint "
+                                     "services/worker/model/description",
     "services/worker/model/run": "services/base kernels services/worker/model services/worker/model/checkpoint "
-                                 "services/worker/model/network",
+                                 "services/worker/model/description services/worker/model/network",
     "services/worker/model/load": "services/base kernels services/worker/model services/worker/model/checkpoint "
-                                  "services/worker/model/network services/worker/model/run",
-    "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint",
-    "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint services/worker/model/load "
-                                "services/worker/text",
+                                  "services/worker/model/description services/worker/model/network "
+                                  "services/worker/model/run",
+    "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint "
+                                   "services/worker/model/description",
+    "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint "
+                                "services/worker/model/description services/worker/model/load services/worker/text",
     "services/worker/hub": "services/base",
     "services/worker/engine/types": "services/worker/model",
     "services/worker/engine/kv": "services/base",
@@ -94,6 +99,7 @@ ALLOWED = {
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
                        "services/worker/describe services/worker/hub services/worker/model/checkpoint "
+                       "services/worker/model/description "
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 #include "nlohmann/json.hpp"
 #include "services/base/check.h"
+#include "services/worker/model/description/family.h"
 #include "services/worker/model/tools/make_model.h"
 
 namespace continuo::testing {
@@ -19,14 +21,47 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string ConfigJson(const TinyModelOptions& o) {
-  const std::map<std::string, std::string> architectures = {
-      {"llama", "LlamaForCausalLM"},     {"mistral", "MistralForCausalLM"},
-      {"mixtral", "MixtralForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"},
-      {"qwen3", "Qwen3ForCausalLM"},     {"qwen3_moe", "Qwen3MoeForCausalLM"},
-      {"gemma2", "Gemma2ForCausalLM"},   {"phi3", "Phi3ForCausalLM"},
+// Fields of the families that are described by their mechanisms alone.
+nlohmann::json NewerFields(const std::string& family) {
+  const nlohmann::json yarn = {{"rope_type", "yarn"},
+                               {"factor", 4.0},
+                               {"rope_theta", 100.0},
+                               {"original_max_position_embeddings", 64}};
+  const nlohmann::json windows = {{"sliding_window", 24}, {"sliding_window_pattern", 2}};
+  const std::map<std::string, nlohmann::json> fields = {
+      {"gemma3_text", {{"query_pre_attn_scalar", 12}, {"rope_local_base_freq", 100.0}}},
+      {"granite",
+       {{"embedding_multiplier", 3.0},
+        {"attention_multiplier", 0.25},
+        {"residual_multiplier", 0.3},
+        {"logits_scaling", 2.0},
+        {"attention_bias", true},
+        {"mlp_bias", true}}},
+      {"smollm3",
+       {{"no_rope_layer_interval", 2}, {"use_sliding_window", true}, {"sliding_window", 24}}},
+      {"ministral3", {{"rope_parameters", yarn}}},
+      {"olmo3", {{"rope_scaling", yarn}}},
+      {"cohere2", {{"logit_scale", 0.5}}},
+      {"ernie4_5", {{"use_bias", true}}},
+      {"hunyuan_v1_dense", {{"rope_scaling", {{"type", "dynamic"}, {"alpha", 20.0}}}}},
+      {"internlm2", {{"bias", true}}},
+      {"minicpm", {{"scale_emb", 3.0}, {"scale_depth", 1.4}, {"dim_model_base", 24}}},
+      {"starcoder2", {{"sliding_window", 24}}},
   };
-  const std::string architecture = architectures.at(o.family);
+  nlohmann::json all = nlohmann::json::object();
+  const bool has_windows =
+      family == "gemma3_text" || family == "olmo3" || family == "cohere2" || family == "exaone4";
+  if (has_windows) all.update(windows);
+  if (const auto it = fields.find(family); it != fields.end()) all.update(it->second);
+  if (family == "ministral3") all["rope_parameters"]["llama_4_scaling_beta"] = 0.1;
+  return all;
+}
+
+std::string ConfigJson(const TinyModelOptions& o) {
+  const auto families = model::Families();
+  const auto family = std::ranges::find(families, o.family, &model::Family::model_type);
+  CONTINUO_CHECK(family != families.end());
+  const std::string architecture(family->architecture);
   nlohmann::json config = {{"architectures", {architecture}},
                            {"model_type", o.family},
                            {"vocab_size", o.vocab_size},
@@ -37,7 +72,7 @@ std::string ConfigJson(const TinyModelOptions& o) {
                            {"num_key_value_heads", o.num_kv_heads},
                            {"head_dim", o.head_dim},
                            {"max_position_embeddings", o.context_length},
-                           {"rms_norm_eps", 1e-5},
+                           {family->eps_field, 1e-5},
                            {"rope_theta", 10000.0},
                            {"tie_word_embeddings", o.tied_embeddings},
                            {"eos_token_id", o.vocab_size - 1}};
@@ -58,6 +93,7 @@ std::string ConfigJson(const TinyModelOptions& o) {
   } else if (o.family == "phi3") {
     config["partial_rotary_factor"] = 0.5;
   }
+  config.update(NewerFields(o.family));
   config.update(nlohmann::json::parse(o.extra_config));
   return config.dump();
 }

@@ -12,7 +12,8 @@ namespace continuo::testing {
 struct TinyModelOptions {
   // "llama", "mistral" (window of 24 tokens), "qwen2" (biases), "qwen3" (query and key norms),
   // "mixtral" (2 of 5 experts), "qwen3_moe" (3 of 7 in every other layer), "gemma2" (caps, windows
-  // of 24 tokens in every other layer) or "phi3" (joined tensors, a part of each head rotated).
+  // of 24 tokens in every other layer), "phi3" (joined tensors, a part of each head rotated), or
+  // the model_type of another family, with values of its fields that make a difference.
   std::string family = "llama";
   int vocab_size = 301;  // the 256 bytes, the end of sequence (id 300) and 44 words
   int hidden_size = 48;

@@ -10,6 +10,7 @@ namespace continuo::worker {
 namespace {
 
 using model::ModelConfig;
+using model::QueryKeyNorm;
 using model::RopeConfig;
 
 struct Mechanism {
@@ -36,7 +37,19 @@ void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
         {"sliding window", absl::StrCat(*least, *least == *most ? "" : absl::StrCat(" to ", *most),
                                         " tokens in ", Layers(windows.size(), c.num_layers))});
   }
-  if (c.qk_norm) out.push_back({"norms of queries and keys", ""});
+  switch (c.qk_norm) {
+    case QueryKeyNorm::kNone:
+      break;
+    case QueryKeyNorm::kHeads:
+      out.push_back({"norms of queries and keys", ""});
+      break;
+    case QueryKeyNorm::kRotatedHeads:
+      out.push_back({"norms of rotated queries and keys", ""});
+      break;
+    case QueryKeyNorm::kWidth:
+      out.push_back({"norms of queries and keys over all heads", ""});
+      break;
+  }
   if (c.qkv_bias) {
     out.push_back(
         {c.output_bias ? "biases of attention" : "biases of queries, keys and values", ""});
@@ -46,31 +59,77 @@ void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
   }
 }
 
-void AddRope(const ModelConfig& c, std::vector<Mechanism>& out) {
-  const std::string theta = absl::StrCat("theta ", c.rope.theta);
-  switch (c.rope.type) {
+std::string RopeName(const RopeConfig& rope) {
+  switch (rope.type) {
     case RopeConfig::Type::kDefault:
-      out.push_back({"RoPE", theta});
-      break;
+      return "RoPE";
     case RopeConfig::Type::kLinear:
-      out.push_back({"RoPE, linear", absl::StrCat(theta, ", factor ", c.rope.factor)});
-      break;
+      return "RoPE, linear";
     case RopeConfig::Type::kLlama3:
-      out.push_back({"RoPE, llama3", absl::StrCat(theta, ", factor ", c.rope.factor)});
-      break;
+      return "RoPE, llama3";
     case RopeConfig::Type::kLong:
-      out.push_back(
-          {"RoPE, longrope", absl::StrCat(theta, ", beyond ", c.rope.original_context, " tokens")});
+      return "RoPE, longrope";
+    case RopeConfig::Type::kYarn:
+      return "RoPE, yarn";
+    case RopeConfig::Type::kNone:
+      return "no RoPE";
+  }
+  return "";
+}
+
+std::string RopeDetail(const RopeConfig& rope) {
+  const std::string theta = absl::StrCat("theta ", rope.theta);
+  switch (rope.type) {
+    case RopeConfig::Type::kLinear:
+    case RopeConfig::Type::kLlama3:
+    case RopeConfig::Type::kYarn:
+      return absl::StrCat(theta, ", factor ", rope.factor);
+    case RopeConfig::Type::kLong:
+      return absl::StrCat(theta, ", beyond ", rope.original_context, " tokens");
+    case RopeConfig::Type::kNone:
+      return "";
+    case RopeConfig::Type::kDefault:
       break;
+  }
+  return theta;
+}
+
+void AddRope(const ModelConfig& c, std::vector<Mechanism>& out) {
+  for (size_t i = 0; i < c.ropes.size(); ++i) {
+    const RopeConfig& rope = c.ropes[i];
+    const auto layers = static_cast<size_t>(std::ranges::count(c.layer_ropes, i));
+    const std::string where =
+        c.ropes.size() == 1 ? "" : absl::StrCat("in ", Layers(layers, c.num_layers));
+    const std::string detail = RopeDetail(rope);
+    out.push_back(
+        {RopeName(rope), absl::StrCat(detail, detail.empty() || where.empty() ? "" : " ", where)});
   }
   if (c.rotary_dim < c.head_dim) {
     out.push_back({"RoPE of a part of each head",
                    absl::StrCat(c.rotary_dim, " of ", c.head_dim, " elements")});
   }
+  if (c.interleaved_rope) out.push_back({"rotated pairs side by side", ""});
+  if (c.query_growth != 0) {
+    out.push_back({"queries that grow with their position",
+                   absl::StrCat("every ", c.query_growth_period, " tokens")});
+  }
+}
+
+void AddNorms(const ModelConfig& c, std::vector<Mechanism>& out) {
+  if (c.norm == model::NormKind::kLayer) {
+    out.push_back({c.norm_bias ? "LayerNorm with biases" : "LayerNorm", ""});
+  }
+  if (!c.input_norms) out.push_back({"no norms of the inputs of attention and MLP", ""});
+  if (c.output_norms) out.push_back({"norms of the results of attention and MLP", ""});
+  if (c.parallel) out.push_back({"attention and MLP side by side", ""});
 }
 
 void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
-  out.push_back({c.activation == model::Activation::kSilu ? "SwiGLU" : "GeGLU", ""});
+  const bool is_silu = c.activation == model::Activation::kSilu;
+  out.push_back({c.gated   ? is_silu ? "SwiGLU" : "GeGLU"
+                 : is_silu ? "MLP with SiLU"
+                           : "MLP with GELU",
+                 ""});
   if (c.mlp_bias) out.push_back({"biases of the MLP", ""});
   if (c.experts.num_experts > 0) {
     const auto with = std::count(c.experts.layers.begin(), c.experts.layers.end(), true);
@@ -78,10 +137,14 @@ void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
         {"experts", absl::StrCat(c.experts.per_token, " of ", c.experts.num_experts, " in ",
                                  Layers(static_cast<size_t>(with), c.num_layers))});
   }
-  if (c.output_norms) out.push_back({"norms of the results of attention and MLP", ""});
+  AddNorms(c, out);
   if (c.embedding_scale != 1) {
     out.push_back({"scaled embedding", absl::StrCat(c.embedding_scale)});
   }
+  if (c.residual_scale != 1) {
+    out.push_back({"scaled residuals", absl::StrCat(c.residual_scale)});
+  }
+  if (c.logit_scale != 1) out.push_back({"scaled logits", absl::StrCat(c.logit_scale)});
   if (c.final_softcap > 0) out.push_back({"soft cap of logits", absl::StrCat(c.final_softcap)});
   if (c.tied_embeddings) out.push_back({"the head is the embedding", ""});
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::worker {
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/worker/gguf/gguf_file.h"
 #include "services/worker/model/checkpoint/safetensors.h"
+#include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/text/text_model.h"
 
 namespace continuo::worker {
@@ -82,7 +83,8 @@ ModelFacts ReadModelFacts(const model::LoadOptions& options, const std::string& 
   ModelFacts facts;
   facts.path = path;
   facts.block_size = options.kv.block_size;
-  absl::StatusOr<model::ModelConfig> config = model::ReadModelConfig(path);
+  absl::StatusOr<model::ModelConfig> config =
+      model::ReadModelConfig(path, options.source.allow_unread);
   AddProblem(config.status(), facts);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return facts;
@@ -94,6 +96,10 @@ ModelFacts ReadModelFacts(const model::LoadOptions& options, const std::string& 
   const absl::StatusOr<model::Checkpoint> checkpoint = model::Checkpoint::Open(path);
   AddProblem(checkpoint.status(), facts);
   if (checkpoint.ok()) {
+    if (facts.config.has_value()) {
+      const std::string skipped = model::DescribeSkipped(*facts.config, *checkpoint);
+      if (!skipped.empty()) facts.warnings.push_back(skipped);
+    }
     facts.container = gguf::IsGguf(path) ? "GGUF" : "safetensors";
     facts.stored = StoredOf(*checkpoint);
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/load/load_options.h"
 #include "services/worker/model/load/load_plan.h"
 

@@ -5,10 +5,10 @@
 #include "services/worker/describe/mechanisms.h"
 #include "services/worker/gguf/gguf_names.h"
 #include "services/worker/gguf/pre_tokenizers.h"
-#include "services/worker/model/checkpoint/config.h"
-#include "services/worker/model/checkpoint/family.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
+#include "services/worker/model/description/config.h"
+#include "services/worker/model/description/family.h"
 #include "services/worker/model/load/precision.h"
 #include "services/worker/text/text_files.h"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
@@ -39,6 +41,11 @@ constexpr std::pair<std::string_view, const char*> kFields[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"attention.sliding_window", "sliding_window"},
+    {"attention.layer_norm_epsilon", nullptr},
+    {"attention.scale", "attention_multiplier"},
+    {"embedding_scale", nullptr},
+    {"residual_scale", nullptr},
+    {"logit_scale", nullptr},
 };
 
 // Keys that are read otherwise, or say nothing that the other ones do not.
@@ -51,9 +58,40 @@ constexpr std::string_view kOtherKeys[] = {
     "rope.scaling.factor",
     "rope.scaling.attn_factor",
     "rope.scaling.original_context_length",
+    "rope.scaling.alpha",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_log_multiplier",
+    "rope.freq_base_swa",
+    "attention.temperature_scale",
+    "attention.sliding_window_pattern",
     "rope.scaling.finetuned",
     "rope.scale_linear",
 };
+
+// Keys that some architectures alone have; of the others they are not known.
+constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
+    {"attention.scale", "granite"},
+    {"embedding_scale", "granite minicpm"},
+    {"residual_scale", "granite minicpm"},
+    {"logit_scale", "granite minicpm cohere2"},
+    {"attention.layer_norm_epsilon", "cohere2 starcoder2"},
+    {"attention.temperature_scale", "mistral3"},
+    {"attention.sliding_window_pattern", "gemma3 olmo2 cohere2 exaone4"},
+    {"rope.freq_base_swa", "gemma3 olmo2 cohere2 exaone4"},
+    {"rope.scaling.alpha", "hunyuan-dense"},
+    {"rope.scaling.yarn_log_multiplier", "mistral3"},
+};
+
+// True if the architecture has a key of kOwnKeys, or the key is none of them.
+bool MayHave(std::string_view architecture, std::string_view key) {
+  for (const auto& [own, architectures] : kOwnKeys) {
+    if (own != key) continue;
+    const std::vector<std::string> names = absl::StrSplit(Absl(architectures), ' ');
+    return std::ranges::find(names, architecture) != names.end();
+  }
+  return true;
+}
 
 // Keys of general.sampling and the fields of generation_config.json that have their values.
 constexpr std::pair<const char*, const char*> kSampling[] = {
@@ -119,7 +157,7 @@ class ConfigConverter {
       const bool is_known =
           std::ranges::any_of(kFields, [&](const auto& field) { return field.first == name; }) ||
           std::ranges::find(kOtherKeys, name) != std::end(kOtherKeys);
-      if (!is_known) {
+      if (!is_known || !MayHave(architecture_.name, name)) {
         return Error("the key ", Absl(key.substr(0, 200)),
                      " is not known, and it may change the answer");
       }
@@ -157,8 +195,7 @@ class ConfigConverter {
   }
 
   absl::Status AddFamily() {
-    json_["attention_bias"] = HasTensor("attn_q.bias");
-    json_["mlp_bias"] = HasTensor("ffn_gate.bias");
+    AddBiases();
     const std::optional<int64_t> experts = file_.Whole(Key("expert_count"));
     if (experts.has_value()) {
       json_[architecture_.name == "llama" ? "num_local_experts" : "num_experts"] = *experts;
@@ -170,23 +207,83 @@ class ConfigConverter {
         json_["intermediate_size"] = json_.value("moe_intermediate_size", Json());
       }
     }
-    if (architecture_.name == "gemma2") {
+    AddMultipliers();
+    RETURN_IF_ERROR(AddWindows());
+    if (architecture_.name == "gemma2" || architecture_.name == "gemma3") {
       json_["hidden_activation"] = "gelu_pytorch_tanh";
-      json_.erase("attention_bias");
-      // Files do not have query_pre_attn_scalar: it is head_dim, but of the model of 46 layers,
-      // which has hidden_size / num_attention_heads.
+      // Files do not have query_pre_attn_scalar: it is head_dim, but of the models of 27B, which
+      // have 46 and 62 layers, hidden_size / num_attention_heads.
       const int64_t heads = file_.Whole(Key("attention.head_count")).value_or(0);
-      const bool is_27b = file_.Whole(Key("block_count")) == 46 && heads > 0;
+      const int64_t layers = architecture_.name == "gemma2" ? 46 : 62;
+      const bool is_27b = file_.Whole(Key("block_count")) == layers && heads > 0;
       json_["query_pre_attn_scalar"] =
           is_27b ? file_.Whole(Key("embedding_length")).value_or(0) / heads
                  : file_.Whole(Key("attention.key_length")).value_or(256);
     }
-    if (architecture_.name == "llama" || architecture_.name.starts_with("qwen")) {
-      json_["sliding_window"] = nullptr;
-      if (file_.Find(Key("attention.sliding_window")) != nullptr) {
-        return Error(Key("attention.sliding_window"), " is not taken with this architecture");
-      }
+    return absl::OkStatus();
+  }
+
+  // Families have names of their own for the fields of biases.
+  void AddBiases() {
+    const bool in_attention = HasTensor("attn_q.bias");
+    const std::string_view name = architecture_.name;
+    if (name == "starcoder2" || name == "ernie4_5") {
+      json_["use_bias"] = in_attention;
+      return;
     }
+    // Qwen2 has them always, and no field.
+    if (name != "qwen2") json_["attention_bias"] = in_attention;
+    if (name == "seed_oss") json_["attention_out_bias"] = HasTensor("attn_output.bias");
+    json_["mlp_bias"] = HasTensor("ffn_gate.bias");
+  }
+
+  void AddMultipliers() {
+    const auto number = [this](std::string_view key) {
+      const Value* const value = file_.Find(Key(key));
+      return value == nullptr ? Json() : JsonOf(*value);
+    };
+    const Json eps = number("attention.layer_norm_epsilon"), embedding = number("embedding_scale"),
+               residual = number("residual_scale"), logit = number("logit_scale");
+    const bool is_minicpm = architecture_.name == "minicpm";
+    const auto set = [this](const char* field, const Json& value) {
+      if (!value.is_null()) json_[field] = value;
+    };
+    set(architecture_.name == "starcoder2" ? "norm_epsilon" : "layer_norm_eps", eps);
+    set(is_minicpm ? "scale_emb" : "embedding_multiplier", embedding);
+    if (is_minicpm) {
+      const double layers = static_cast<double>(file_.Whole(Key("block_count")).value_or(0));
+      const double hidden = static_cast<double>(file_.Whole(Key("embedding_length")).value_or(0));
+      if (residual.is_number()) {
+        json_["scale_depth"] = residual.get<double>() * std::sqrt(layers);
+      }
+      if (logit.is_number()) json_["dim_model_base"] = hidden / logit.get<double>();
+      return;
+    }
+    set("residual_multiplier", residual);
+    set(architecture_.name == "cohere2" ? "logit_scale" : "logits_scaling", logit);
+  }
+
+  absl::Status AddWindows() {
+    const std::string_view name = architecture_.name;
+    if (name == "gemma2" || name == "phi3") return absl::OkStatus();  // their families' defaults
+    if (!json_.contains("sliding_window")) json_["sliding_window"] = nullptr;
+    const bool has_window = !json_["sliding_window"].is_null();
+    if (has_window && (name == "llama" || name.starts_with("qwen"))) {
+      return Error(Key("attention.sliding_window"), " is not taken with this architecture");
+    }
+    const Value* const pattern = file_.Find(Key("attention.sliding_window_pattern"));
+    if (pattern == nullptr) return absl::OkStatus();
+    // A period, or which layers have windows.
+    const auto* const list = std::get_if<std::vector<double>>(pattern);
+    if (list == nullptr) {
+      json_["sliding_window_pattern"] = JsonOf(*pattern);
+      return absl::OkStatus();
+    }
+    Json types = Json::array();
+    for (const double windowed : *list) {
+      types.push_back(windowed != 0 ? "sliding_attention" : "full_attention");
+    }
+    json_["layer_types"] = std::move(types);
     return absl::OkStatus();
   }
 
@@ -204,6 +301,26 @@ class ConfigConverter {
     return list;
   }
 
+  absl::Status AddYarn(Json& scaling) const {
+    scaling = {{"rope_type", "yarn"}};
+    constexpr std::pair<std::string_view, const char*> kNumbers[] = {
+        {"rope.scaling.factor", "factor"},
+        {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+        {"rope.scaling.attn_factor", "attention_factor"},
+        {"rope.scaling.yarn_beta_fast", "beta_fast"},
+        {"rope.scaling.yarn_beta_slow", "beta_slow"},
+        {"attention.temperature_scale", "llama_4_scaling_beta"},
+    };
+    for (const auto& [key, field] : kNumbers) {
+      if (const Value* value = file_.Find(Key(key))) scaling[field] = JsonOf(*value);
+    }
+    const Value* const multiplier = file_.Find(Key("rope.scaling.yarn_log_multiplier"));
+    if (multiplier == nullptr) return absl::OkStatus();
+    // Files that it was made of have the same number twice.
+    scaling["mscale"] = scaling["mscale_all_dim"] = JsonOf(*multiplier);
+    return absl::OkStatus();
+  }
+
   absl::Status AddRope() {
     const int64_t head_dim = HeadDim(file_, architecture_);
     const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(head_dim);
@@ -217,9 +334,24 @@ class ConfigConverter {
     if (type == "linear" || (type == "none" && file_.Find(Key("rope.scale_linear")) != nullptr)) {
       if (factor == nullptr) return Error(Key("rope.scaling.factor"), " is missing");
       scaling = {{"rope_type", "linear"}, {"factor", JsonOf(*factor)}};
+    } else if (type == "yarn") {
+      RETURN_IF_ERROR(AddYarn(scaling));
     } else if (type != "none" && type != "longrope") {
       return Error(Key("rope.scaling.type"), " \"", type.substr(0, 60),
-                   "\" is not known; known are none, linear and longrope");
+                   "\" is not known; known are none, linear, longrope and yarn");
+    }
+    if (type != "yarn" && file_.Find(Key("attention.temperature_scale")) != nullptr) {
+      return Error(Key("attention.temperature_scale"), " is taken beside yarn alone");
+    }
+    if (const Value* alpha = file_.Find(Key("rope.scaling.alpha"))) {
+      if (!scaling.is_null()) return Error(Key("rope.scaling.alpha"), " is beside ", type);
+      scaling = {{"rope_type", "dynamic"}, {"alpha", JsonOf(*alpha)}};
+    }
+    if (const Value* local = file_.Find(Key("rope.freq_base_swa"))) {
+      const Json theta = JsonOf(*local);
+      if (architecture_.name == "gemma3" || theta != json_.value("rope_theta", Json(10000.0))) {
+        json_["rope_local_base_freq"] = theta;
+      }
     }
     const Tensor* const frequencies = file_.FindTensor("rope_freqs.weight");
     const Tensor* const long_factors = file_.FindTensor("rope_factors_long.weight");

@@ -17,14 +17,31 @@ namespace {
 
 constexpr Architecture kMixtral = {
     .name = "llama", .hugging_face = "MixtralForCausalLM", .interleaved_heads = true};
+constexpr Architecture kOlmo3 = {.name = "olmo2", .hugging_face = "Olmo3ForCausalLM"};
 
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .hugging_face = "LlamaForCausalLM", .interleaved_heads = true},
     {.name = "qwen2", .hugging_face = "Qwen2ForCausalLM"},
     {.name = "qwen3", .hugging_face = "Qwen3ForCausalLM"},
     {.name = "qwen3moe", .hugging_face = "Qwen3MoeForCausalLM"},
+    {.name = "gemma", .hugging_face = "GemmaForCausalLM", .gains_include_one = true},
     {.name = "gemma2", .hugging_face = "Gemma2ForCausalLM", .gains_include_one = true},
+    {.name = "gemma3", .hugging_face = "Gemma3ForCausalLM", .gains_include_one = true},
     {.name = "phi3", .hugging_face = "Phi3ForCausalLM"},
+    {.name = "granite", .hugging_face = "GraniteForCausalLM", .interleaved_heads = true},
+    {.name = "smollm3", .hugging_face = "SmolLM3ForCausalLM", .interleaved_heads = true},
+    {.name = "mistral3", .hugging_face = "Ministral3ForCausalLM", .interleaved_heads = true},
+    {.name = "seed_oss", .hugging_face = "SeedOssForCausalLM"},
+    {.name = "olmo2", .hugging_face = "Olmo2ForCausalLM"},
+    {.name = "glm4", .hugging_face = "Glm4ForCausalLM"},
+    {.name = "cohere2", .hugging_face = "Cohere2ForCausalLM"},
+    {.name = "exaone4", .hugging_face = "Exaone4ForCausalLM"},
+    {.name = "ernie4_5", .hugging_face = "Ernie4_5ForCausalLM"},
+    {.name = "hunyuan-dense", .hugging_face = "HunYuanDenseV1ForCausalLM"},
+    // Its stacked matrices are stored one by one, as Llama's.
+    {.name = "internlm2", .hugging_face = "LlamaForCausalLM", .interleaved_heads = true},
+    {.name = "minicpm", .hugging_face = "MiniCPMForCausalLM", .interleaved_heads = true},
+    {.name = "starcoder2", .hugging_face = "Starcoder2ForCausalLM"},
 };
 
 // Names outside of layers, and those of the parts of a layer (llama.cpp's gguf-py, constants.py and
@@ -32,6 +49,7 @@ constexpr Architecture kArchitectures[] = {
 constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
+    {"output_norm.bias", "model.norm.bias"},
     {"output.weight", "lm_head.weight"},
 };
 constexpr std::pair<std::string_view, std::string_view> kParts[] = {
@@ -47,6 +65,22 @@ constexpr std::pair<std::string_view, std::string_view> kGemmaParts[] = {
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGlmParts[] = {
+    {"post_attention_norm", "post_self_attn_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+    {"ffn_up", "mlp.gate_up_proj"},
+};
+constexpr std::pair<std::string_view, std::string_view> kSeedParts[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kHunYuanParts[] = {
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kStarCoderParts[] = {
+    {"ffn_up", "mlp.c_fc"},
+    {"ffn_down", "mlp.c_proj"},
 };
 constexpr std::pair<std::string_view, std::string_view> kMixtralParts[] = {
     {"ffn_gate_inp", "block_sparse_moe.gate"},
@@ -72,8 +106,13 @@ std::string_view Lookup(Pairs pairs, std::string_view name) {
 }
 
 Pairs PartsOf(const Architecture& architecture) {
-  if (architecture.name == "gemma2") return kGemmaParts;
-  if (architecture.name == "phi3") return kPhiParts;
+  constexpr std::pair<std::string_view, Pairs> kOwnParts[] = {
+      {"gemma2", kGemmaParts},  {"gemma3", kGemmaParts},          {"phi3", kPhiParts},
+      {"olmo2", kGemmaParts},   {"exaone4", kGemmaParts},         {"glm4", kGlmParts},
+      {"seed_oss", kSeedParts}, {"hunyuan-dense", kHunYuanParts}, {"starcoder2", kStarCoderParts}};
+  for (const auto& [name, parts] : kOwnParts) {
+    if (architecture.name == name) return parts;
+  }
   if (&architecture == &kMixtral) return kMixtralParts;
   return {};
 }
@@ -162,6 +201,7 @@ bool IsConfiguration(std::string_view name) {
 std::vector<Architecture> Architectures() {
   std::vector<Architecture> all(std::begin(kArchitectures), std::end(kArchitectures));
   all.push_back(kMixtral);
+  all.push_back(kOlmo3);
   return all;
 }
 
@@ -172,6 +212,10 @@ absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
         absl::StrCat(file.name(), ": has no general.architecture; is it a model?"));
   }
   if (name == kMixtral.name && file.Whole("llama.expert_count").value_or(0) > 0) return &kMixtral;
+  // OLMo 3 is written as OLMo 2 with windows.
+  if (name == kOlmo3.name && file.Find("olmo2.attention.sliding_window") != nullptr) {
+    return &kOlmo3;
+  }
   std::string known;
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.name == *name) return &architecture;

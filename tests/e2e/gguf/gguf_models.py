@@ -28,6 +28,7 @@ SMALL = {"vocab_size": 2048, "hidden_size": 256, "intermediate_size": 512, "num_
          "eos_token_id": 1}
 FACTORS = [1.0 + i / 4 for i in range(16)]  # of RoPE's frequencies, exact in f32
 LONG = {"rope_type": "longrope", "short_factor": FACTORS, "long_factor": FACTORS, "attention_factor": 1.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 # Name of the case: architecture of GGUF, fields of config.json.
 FAMILIES = {
     "llama": ("llama", {"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": True}),
@@ -44,7 +45,39 @@ FAMILIES = {
     "phi3": ("phi3", {"architectures": ["Phi3ForCausalLM"], "sliding_window": 24,
                       "rope_scaling": LONG | {"attention_factor": 1.25},
                       "original_max_position_embeddings": 128}),
+    "gemma": ("gemma", {"architectures": ["GemmaForCausalLM"], "head_dim": 32}),
+    "gemma3": ("gemma3", {"architectures": ["Gemma3ForCausalLM"], "head_dim": 32, "query_pre_attn_scalar": 32,
+                          "sliding_window": 16, "sliding_window_pattern": 2, "rope_theta": 1e6,
+                          "rope_local_base_freq": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "granite": ("granite", {"architectures": ["GraniteForCausalLM"], "attention_multiplier": 0.25,
+                            "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "logits_scaling": 8.0}),
+    "smollm3": ("smollm3", {"architectures": ["SmolLM3ForCausalLM"], "num_hidden_layers": 4,
+                            "tie_word_embeddings": True, "rope_theta": 5e6}),
+    "mistral3": ("mistral3", {"architectures": ["Ministral3ForCausalLM"], "head_dim": 32,
+                              "rope_parameters": YARN | {"rope_theta": 1e6, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                                         "llama_4_scaling_beta": 0.125}}),
+    "seed_oss": ("seed_oss", {"architectures": ["SeedOssForCausalLM"], "head_dim": 32, "attention_bias": True}),
+    "olmo2": ("olmo2", {"architectures": ["Olmo2ForCausalLM"], "rope_theta": 5e5}),
+    "olmo3": ("olmo2", {"architectures": ["Olmo3ForCausalLM"], "rope_theta": 5e5, "sliding_window": 16,
+                        "layer_types": ["sliding_attention", "full_attention"],
+                        "rope_scaling": YARN | {"attention_factor": 1.25}}),
+    "glm4": ("glm4", {"architectures": ["Glm4ForCausalLM"], "head_dim": 32, "attention_bias": True}),
+    "cohere2": ("cohere2", {"architectures": ["Cohere2ForCausalLM"], "rms_norm_eps": None, "layer_norm_eps": 1e-5,
+                            "logit_scale": 0.25, "sliding_window": 16, "num_hidden_layers": 4,
+                            "tie_word_embeddings": True}),
+    "exaone4": ("exaone4", {"architectures": ["Exaone4ForCausalLM"], "rope_theta": 1e6, "sliding_window": 16,
+                            "layer_types": ["sliding_attention", "full_attention"]}),
+    "ernie4_5": ("ernie4_5", {"architectures": ["Ernie4_5ForCausalLM"], "head_dim": 32, "rope_theta": 5e5,
+                              "tie_word_embeddings": True}),
+    "hunyuan": ("hunyuan-dense", {"architectures": ["HunYuanDenseV1ForCausalLM"], "head_dim": 32}),
+    "minicpm": ("minicpm", {"architectures": ["MiniCPMForCausalLM"], "scale_emb": 12.0, "dim_model_base": 64,
+                            "scale_depth": 1.5, "num_hidden_layers": 4}),
+    "starcoder2": ("starcoder2", {"architectures": ["Starcoder2ForCausalLM"], "rms_norm_eps": None,
+                                  "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None,
+                                  "tie_word_embeddings": True}),
 }
+# Those whose queries and keys have rotated pairs side by side in GGUF files alone.
+INTERLEAVED = ("llama", "granite", "smollm3", "mistral3", "minicpm")
 
 
 def read_safetensors(path):
@@ -101,7 +134,8 @@ class Writer:
         self.config = SMALL | fields
         self.model, self.path = folder / case, folder / f"{case}.gguf"
         config = folder / f"{case}.json"
-        config.write_text(json.dumps(self.config))
+        config.write_text(json.dumps({field: value for field, value in self.config.items()
+                                      if field == "sliding_window" or value is not None}))
         subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={self.model}", "--dtype=fp32",
                         f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
         self.draw = np.random.default_rng(first_type)
@@ -126,10 +160,15 @@ class Writer:
         out.add_feed_forward_length(config["intermediate_size"])
         out.add_head_count(config["num_attention_heads"])
         out.add_head_count_kv(config["num_key_value_heads"])
-        out.add_layer_norm_rms_eps(config["rms_norm_eps"])
-        out.add_rope_freq_base(config.get("rope_theta", 10000.0))
+        if config["rms_norm_eps"] is None:
+            out.add_layer_norm_eps(1e-5)
+        else:
+            out.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        scaling = config.get("rope_parameters", config.get("rope_scaling", {}))
+        out.add_rope_freq_base(config.get("rope_theta", scaling.get("rope_theta", 10000.0)))
         head_dim = config["hidden_size"] // config["num_attention_heads"]
-        out.add_rope_dimension_count(head_dim)
+        out.add_rope_dimension_count(head_dim // 2 if self.arch == "glm4" else head_dim)
+        self.add_newer(out, config, scaling)
         if "head_dim" in config:
             out.add_key_length(head_dim)
             out.add_value_length(head_dim)
@@ -148,9 +187,40 @@ class Writer:
             out.add_rope_scaling_orig_ctx_len(config["original_max_position_embeddings"])
             out.add_rope_scaling_attn_factors(config["rope_scaling"]["attention_factor"])
         factors = np.array(FACTORS, "<f4")
-        if "rope_scaling" in config:
+        if "short_factor" in scaling:
             for name in (("rope_factors_long", "rope_factors_short") if self.arch == "phi3" else ("rope_freqs",)):
                 out.add_tensor(f"{name}.weight", factors)
+
+    @staticmethod
+    def add_newer(out, config, scaling):
+        """Keys of families that are described by their mechanisms, as llama.cpp's converters write them."""
+        if scaling.get("rope_type") in ("linear", "yarn"):
+            out.add_rope_scaling_type(gguf.RopeScalingType(scaling["rope_type"]))
+            out.add_rope_scaling_factor(scaling["factor"])
+        if scaling.get("rope_type") == "yarn":
+            out.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+            if "attention_factor" in scaling:
+                out.add_rope_scaling_attn_factors(scaling["attention_factor"])
+            if "mscale_all_dim" in scaling:
+                out.add_rope_scaling_yarn_log_mul(scaling["mscale_all_dim"])
+                out.add_attn_temperature_scale(scaling["llama_4_scaling_beta"])
+        if "rope_local_base_freq" in config:
+            out.add_rope_freq_base_swa(config["rope_local_base_freq"])
+        if "sliding_window_pattern" in config:
+            out.add_sliding_window_pattern(config["sliding_window_pattern"])
+        if "layer_types" in config:
+            out.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
+        if "attention_multiplier" in config:
+            out.add_attention_scale(config["attention_multiplier"])
+            out.add_embedding_scale(config["embedding_multiplier"])
+            out.add_residual_scale(config["residual_multiplier"])
+            out.add_logit_scale(config["logits_scaling"])
+        if "scale_emb" in config:
+            out.add_embedding_scale(config["scale_emb"])
+            out.add_residual_scale(config["scale_depth"] / config["num_hidden_layers"] ** 0.5)
+            out.add_logit_scale(config["hidden_size"] / config["dim_model_base"])
+        if "logit_scale" in config:
+            out.add_logit_scale(config["logit_scale"])
 
     def add_tokenizer(self):
         tokenizer = json.loads((self.model / "tokenizer.json").read_text())
@@ -185,11 +255,11 @@ class Writer:
                 continue
             new = names.get_name(name.replace("block_sparse_moe.gate", "mlp.gate"), try_suffixes=(".weight", ".bias"))
             part = new.split(".")[-2]
-            permuted = heads.get(part) if self.arch == "llama" else None
+            permuted = heads.get(part) if self.arch in INTERLEAVED else None
             if permuted:
                 values = interleaved(values, permuted)
             if values.ndim == 1:
-                one = np.float32(self.arch == "gemma2" and name.endswith("norm.weight"))
+                one = np.float32(self.arch.startswith("gemma") and name.endswith("norm.weight"))
                 self.out.add_tensor(new, values + one)
             else:
                 values = self.add_matrix(new, values)

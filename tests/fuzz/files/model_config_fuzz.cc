@@ -6,8 +6,9 @@
 #include <string_view>
 
 #include "services/base/check.h"
-#include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
+#include "services/worker/model/checkpoint/weights.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/network/rope.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -19,10 +20,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!config.ok()) return 0;
   CONTINUO_CHECK(config->num_heads % config->num_kv_heads == 0);
   CONTINUO_CHECK(config->windows.size() == static_cast<size_t>(config->num_layers));
-  CONTINUO_CHECK(continuo::model::NumParameters(*config) > 0);
-  for (const float frequency :
-       continuo::model::RopeFrequencies(config->rope, config->rotary_dim, config->context_length)) {
-    CONTINUO_CHECK(frequency >= 0 && frequency <= 1);
+  CONTINUO_CHECK(config->layer_ropes.size() == config->windows.size());
+  // Listing the tensors of many experts takes long.
+  if (config->num_layers * (1 + config->experts.num_experts) <= 256) {
+    CONTINUO_CHECK(continuo::model::NumParameters(*config) > 0);
+  }
+  for (const continuo::model::RopeConfig& rope : config->ropes) {
+    for (const float frequency :
+         continuo::model::RopeFrequencies(rope, config->rotary_dim, config->context_length)) {
+      CONTINUO_CHECK(frequency >= 0 && frequency <= 1);
+    }
   }
   for (const int32_t id : config->defaults.eos_token_ids) {
     CONTINUO_CHECK(id >= 0 && id < config->vocab_size);

@@ -8,7 +8,7 @@
 #include "services/worker/gguf/gguf_config.h"
 #include "services/worker/gguf/gguf_names.h"
 #include "services/worker/gguf/gguf_tokenizer.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = continuo::gguf::GgufFile::Parse("fuzz", {data, size});

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "services/base/check.h"
-#include "services/worker/model/checkpoint/json_file.h"
+#include "services/worker/model/description/json_file.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/quantised/assemble.h"
 

@@ -8,7 +8,7 @@
 
 #include "nlohmann/json.hpp"
 #include "services/worker/describe/mechanisms.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "tests/testing/tiny_model.h"
 
 namespace continuo::worker {

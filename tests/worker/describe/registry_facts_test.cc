@@ -8,7 +8,7 @@
 
 #include "nlohmann/json.hpp"
 #include "services/worker/gguf/gguf_names.h"
-#include "services/worker/model/checkpoint/family.h"
+#include "services/worker/model/description/family.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 
 namespace continuo::worker {

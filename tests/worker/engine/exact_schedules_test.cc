@@ -22,6 +22,7 @@
 #include "kernels/device.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/shared_data.h"
+#include "tests/testing/tiny_model.h"
 #include "tests/worker/engine/real_model.h"
 #include "tests/worker/engine/simulation.h"
 
@@ -126,6 +127,31 @@ TEST_P(ExactSchedulesTest, EveryAnswerIsThatOfTheRequestAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, ExactSchedulesTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.Name(); });
+
+// Tiny models of families whose layers are made of other mechanisms than the demo model's, on the
+// instruction set that workers take.
+class ExactFamiliesTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ExactFamiliesTest, EveryAnswerIsThatOfTheRequestAlone) {
+  const testing::TinyModel files({.family = GetParam(), .context_length = 1024});
+  for (const char* weights : {"fp32", "int8"}) {
+    const auto model =
+        RealModel::Load({.source = {.dir = files.dir()}, .precision = {.weights = weights}});
+    ASSERT_TRUE(model.ok()) << model.status();
+    SimulationTally tally;
+    const uint32_t first = flags.first_seed;
+    for (uint32_t seed = first; seed < first + 2; ++seed) {
+      EXPECT_EQ(Simulation(seed, &tally, model->get()).Run(), "") << weights << ", seed " << seed;
+    }
+    EXPECT_GT(tally.tokens, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ExactFamiliesTest,
+                         ::testing::Values("gemma3_text", "granite", "smollm3", "ministral3",
+                                           "olmo3", "glm4", "cohere2", "exaone4",
+                                           "hunyuan_v1_dense", "starcoder2"),
+                         [](const auto& info) { return info.param; });
 
 // Returns false if an argument is unknown.
 bool ParseFlags(int argc, char** argv) {

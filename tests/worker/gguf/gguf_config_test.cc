@@ -76,7 +76,8 @@ TEST(GgufConfigTest, WhatWouldChangeTheAnswerIsRefusedByName) {
        "\"mamba\" is not known; known are llama"},
       {Llama().Key("llama.logit_scale", 2.0f), "the key llama.logit_scale is not known"},
       {Llama().Key("llama.attention.causal", false), "attention is not causal"},
-      {Llama().Key("llama.rope.scaling.type", std::string("yarn")), "\"yarn\" is not known"},
+      {Llama().Key("llama.rope.scaling.type", std::string("odd")), "\"odd\" is not known"},
+      {Llama().Key("llama.attention.temperature_scale", 0.1f), "temperature_scale is not known"},
       {Llama().Key("llama.rope.scaling.type", std::string("linear")), "factor is missing"},
       {Llama().Key("llama.attention.sliding_window", uint32_t{8}), "sliding_window is not taken"},
       {GgufWriter()
@@ -92,6 +93,60 @@ TEST(GgufConfigTest, WhatWouldChangeTheAnswerIsRefusedByName) {
     EXPECT_THAT(std::string(ConfigOfBytes(c.writer.Bytes()).status().message()),
                 HasSubstr(c.error));
   }
+}
+
+TEST(GgufConfigTest, FieldsOfNewerFamiliesAreThoseOfTheirOwn) {
+  const auto config = [](GgufWriter writer) {
+    const auto texts = ConfigOfBytes(writer.Bytes());
+    EXPECT_TRUE(texts.ok()) << texts.status();
+    return json::parse(texts->config);
+  };
+  const auto file = [](const std::string& architecture) {
+    return GgufWriter()
+        .Key("general.architecture", architecture)
+        .Key(architecture + ".block_count", uint32_t{4})
+        .Key(architecture + ".embedding_length", uint32_t{64});
+  };
+  const json granite = config(file("granite")
+                                  .Key("granite.attention.scale", 0.25f)
+                                  .Key("granite.embedding_scale", 12.0f)
+                                  .Key("granite.residual_scale", 0.5f)
+                                  .Key("granite.logit_scale", 8.0f));
+  EXPECT_EQ(granite["attention_multiplier"], 0.25);
+  EXPECT_EQ(granite["embedding_multiplier"], 12);
+  EXPECT_EQ(granite["residual_multiplier"], 0.5);
+  EXPECT_EQ(granite["logits_scaling"], 8);
+  const json minicpm = config(file("minicpm")
+                                  .Key("minicpm.embedding_scale", 12.0f)
+                                  .Key("minicpm.residual_scale", 0.5f)
+                                  .Key("minicpm.logit_scale", 8.0f));
+  EXPECT_EQ(minicpm["scale_emb"], 12);
+  EXPECT_EQ(minicpm["scale_depth"], 1);
+  EXPECT_EQ(minicpm["dim_model_base"], 8);
+  const json olmo3 =
+      config(file("olmo2")
+                 .Key("olmo2.attention.sliding_window", uint32_t{16})
+                 .Key("olmo2.attention.sliding_window_pattern", std::vector<float>{1, 1, 1, 0}));
+  EXPECT_EQ(olmo3["architectures"], json({"Olmo3ForCausalLM"}));
+  EXPECT_EQ(olmo3["layer_types"], json({"sliding_attention", "sliding_attention",
+                                        "sliding_attention", "full_attention"}));
+  EXPECT_EQ(config(file("olmo2"))["architectures"], json({"Olmo2ForCausalLM"}));
+  const json mistral3 = config(file("mistral3")
+                                   .Key("mistral3.rope.scaling.type", std::string("yarn"))
+                                   .Key("mistral3.rope.scaling.factor", 16.0f)
+                                   .Key("mistral3.rope.scaling.original_context_length", 16384)
+                                   .Key("mistral3.rope.scaling.yarn_log_multiplier", 1.0f)
+                                   .Key("mistral3.attention.temperature_scale", 0.5f));
+  EXPECT_EQ(mistral3["rope_scaling"], json({{"rope_type", "yarn"},
+                                            {"factor", 16.0},
+                                            {"original_max_position_embeddings", 16384},
+                                            {"mscale", 1.0},
+                                            {"mscale_all_dim", 1.0},
+                                            {"llama_4_scaling_beta", 0.5}}));
+  const json starcoder2 =
+      config(file("starcoder2").Key("starcoder2.attention.layer_norm_epsilon", 0.5f));
+  EXPECT_EQ(starcoder2["norm_epsilon"], 0.5);
+  EXPECT_EQ(starcoder2["use_bias"], false);
 }
 
 TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
@@ -149,19 +150,32 @@ TEST_P(ExactBitsTest, DoNotDependOnBatchChunksBlocksThreadsOrRanks) {
 
 INSTANTIATE_TEST_SUITE_P(
     Families, ExactBitsTest,
-    ::testing::Values(Case{"llama", kernels::DType::kF32}, Case{"llama", kernels::DType::kBF16},
-                      Case{"mistral", kernels::DType::kF32}, Case{"qwen2", kernels::DType::kF32},
-                      Case{"qwen3", kernels::DType::kBF16}, Case{"mixtral", kernels::DType::kF32},
-                      Case{"qwen3_moe", kernels::DType::kBF16},
-                      Case{"gemma2", kernels::DType::kF32}, Case{"gemma2", kernels::DType::kBF16},
-                      Case{"phi3", kernels::DType::kBF16},
-                      Case{"qwen3", kernels::DType::kBF16, kernels::WeightType::kInt8},
-                      Case{"gemma2", kernels::DType::kF32, kernels::WeightType::kInt4},
-                      Case{"qwen3_moe", kernels::DType::kF32, kernels::WeightType::kInt8},
-                      Case{"phi3", kernels::DType::kBF16, kernels::WeightType::kInt4},
-                      Case{"qwen3", kernels::DType::kBF16, kernels::WeightType::kF32, true},
-                      Case{"gemma2", kernels::DType::kF32, kernels::WeightType::kF32, true},
-                      Case{"mixtral", kernels::DType::kBF16, kernels::WeightType::kInt8, true}),
+    ::testing::Values(
+        Case{"llama", kernels::DType::kF32}, Case{"llama", kernels::DType::kBF16},
+        Case{"mistral", kernels::DType::kF32}, Case{"qwen2", kernels::DType::kF32},
+        Case{"qwen3", kernels::DType::kBF16}, Case{"mixtral", kernels::DType::kF32},
+        Case{"qwen3_moe", kernels::DType::kBF16}, Case{"gemma2", kernels::DType::kF32},
+        Case{"gemma2", kernels::DType::kBF16}, Case{"phi3", kernels::DType::kBF16},
+        Case{"gemma3_text", kernels::DType::kF32}, Case{"gemma3_text", kernels::DType::kBF16},
+        Case{"granite", kernels::DType::kF32}, Case{"smollm3", kernels::DType::kBF16},
+        Case{"ministral3", kernels::DType::kF32}, Case{"seed_oss", kernels::DType::kF32},
+        Case{"olmo2", kernels::DType::kF32}, Case{"olmo3", kernels::DType::kBF16},
+        Case{"glm4", kernels::DType::kF32}, Case{"cohere2", kernels::DType::kF32},
+        Case{"cohere2", kernels::DType::kBF16}, Case{"exaone4", kernels::DType::kF32},
+        Case{"ernie4_5", kernels::DType::kF32}, Case{"hunyuan_v1_dense", kernels::DType::kF32},
+        Case{"internlm2", kernels::DType::kF32}, Case{"minicpm", kernels::DType::kBF16},
+        Case{"starcoder2", kernels::DType::kF32},
+        Case{"olmo2", kernels::DType::kBF16, kernels::WeightType::kInt8},
+        Case{"cohere2", kernels::DType::kBF16, kernels::WeightType::kInt8},
+        Case{"starcoder2", kernels::DType::kBF16, kernels::WeightType::kInt4},
+        Case{"glm4", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
+        Case{"qwen3", kernels::DType::kBF16, kernels::WeightType::kInt8},
+        Case{"gemma2", kernels::DType::kF32, kernels::WeightType::kInt4},
+        Case{"qwen3_moe", kernels::DType::kF32, kernels::WeightType::kInt8},
+        Case{"phi3", kernels::DType::kBF16, kernels::WeightType::kInt4},
+        Case{"qwen3", kernels::DType::kBF16, kernels::WeightType::kF32, true},
+        Case{"gemma2", kernels::DType::kF32, kernels::WeightType::kF32, true},
+        Case{"mixtral", kernels::DType::kBF16, kernels::WeightType::kInt8, true}),
     [](const auto& info) {
       const Case& c = info.param;
       std::string name = c.family + (c.dtype == kernels::DType::kF32 ? "_fp32" : "_bf16");
@@ -279,6 +293,30 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
                   digest(isa, {"qwen3", "mixtral"}, kernels::WeightType::kInt4),
               pinned->quantised)
         << isa;
+  }
+}
+
+// The families that are described by their mechanisms, in fp32, where avx512_bf16 does as avx512.
+TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
+  const std::map<std::string, std::string> pinned = {
+      {"scalar", "259c9912863019a86156d5a304580d88"},
+      {"avx2", "9a90b30759d9a927b4d8f735ed54ae42"},
+      {"avx512", "1039093ce0f48d5a1fa54223ae76d3bf"},
+      {"avx512_bf16", "1039093ce0f48d5a1fa54223ae76d3bf"}};
+  for (const std::string& isa : UsableIsas()) {
+    std::string bytes;
+    for (const char* family :
+         {"gemma3_text", "granite", "smollm3", "ministral3", "seed_oss", "olmo2", "olmo3", "glm4",
+          "cohere2", "exaone4", "ernie4_5", "hunyuan_v1_dense", "internlm2", "internlm3", "minicpm",
+          "starcoder2"}) {
+      const TinyModel model({.family = family, .seed = 5});
+      const auto harness = Harness(model, {.isa = isa});
+      for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
+        bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+      }
+    }
+    ASSERT_TRUE(pinned.contains(isa)) << "no bits are pinned for " << isa;
+    EXPECT_EQ(model::ToHex(model::DigestOf(bytes)), pinned.at(isa)) << isa;
   }
 }
 

@@ -60,24 +60,63 @@ Digest128 WeightsDigest(std::vector<TensorDigest> tensors) {
   return DigestOf(text);
 }
 
+namespace {
+
+std::string SummaryOf(const RopeConfig& rope) {
+  return absl::StrCat(static_cast<int>(rope.type), ",", Bits(rope.theta), ",", Bits(rope.factor),
+                      ",", Bits(rope.low_freq_factor), ",", Bits(rope.high_freq_factor), ",",
+                      rope.original_context, ",", BitsOf(rope.short_factors), ",",
+                      BitsOf(rope.long_factors), ",", Bits(rope.attention_factor));
+}
+
+// Facts that are told only where they are not those of most families, so that models of those keep
+// their fingerprints.
+std::string RareSummary(const ModelConfig& c) {
+  std::string text;
+  for (const RopeConfig& rope : c.ropes) {
+    if (rope.type == RopeConfig::Type::kYarn) {
+      absl::StrAppend(&text, " yarn=", Bits(rope.beta_fast), ",", Bits(rope.beta_slow), ",",
+                      rope.truncate);
+    }
+  }
+  if (c.ropes.size() > 1) {
+    for (const RopeConfig& rope : std::span(c.ropes).subspan(1)) {
+      absl::StrAppend(&text, " rope=", SummaryOf(rope));
+    }
+    absl::StrAppend(&text, " layer_ropes=", absl::StrJoin(c.layer_ropes, ","));
+  }
+  if (c.interleaved_rope) absl::StrAppend(&text, " interleaved");
+  if (c.query_growth != 0) {
+    absl::StrAppend(&text, " growth=", Bits(c.query_growth), ",", c.query_growth_period);
+  }
+  if (!c.has_plain_heads()) absl::StrAppend(&text, " qk_norm=", static_cast<int>(c.qk_norm));
+  if (c.norm != NormKind::kRms) absl::StrAppend(&text, " norm=", static_cast<int>(c.norm));
+  if (!c.input_norms) absl::StrAppend(&text, " no_input_norms");
+  if (c.parallel) absl::StrAppend(&text, " parallel");
+  if (!c.gated) absl::StrAppend(&text, " plain_mlp");
+  if (c.residual_scale != 1 || c.logit_scale != 1) {
+    absl::StrAppend(&text, " multipliers=", Bits(c.residual_scale), ",", Bits(c.logit_scale));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string ConfigSummary(const ModelConfig& c) {
   const GenerationDefaults& d = c.defaults;
-  return absl::StrCat(
-      c.architecture, " context=", c.context_length, " heads=", c.num_heads, "/", c.num_kv_heads,
-      "x", c.head_dim, " eps=", Bits(c.rms_norm_eps), " rope=", static_cast<int>(c.rope.type), ",",
-      Bits(c.rope.theta), ",", Bits(c.rope.factor), ",", Bits(c.rope.low_freq_factor), ",",
-      Bits(c.rope.high_freq_factor), ",", c.rope.original_context, ",",
-      BitsOf(c.rope.short_factors), ",", BitsOf(c.rope.long_factors), ",",
-      Bits(c.rope.attention_factor), " rotary=", c.rotary_dim,
-      " activation=", static_cast<int>(c.activation), " experts=", c.experts.num_experts, ",",
-      c.experts.per_token, ",", c.experts.normalise, " less_one=", c.gains_less_one,
-      " output_norms=", c.output_norms, " scales=", Bits(c.embedding_scale), ",",
-      Bits(c.attention_scale), " caps=", Bits(c.attention_softcap), ",", Bits(c.final_softcap),
-      " windows=", absl::StrJoin(c.windows, ","), " tied=", c.tied_embeddings,
-      " temperature=", Bits(d.temperature), " top_k=", d.top_k.has_value() ? *d.top_k : -1,
-      " top_p=", Bits(d.top_p), " min_p=", Bits(d.min_p),
-      " repetition_penalty=", Bits(d.repetition_penalty),
-      " eos=", absl::StrJoin(d.eos_token_ids, ","));
+  return absl::StrCat(c.architecture, " context=", c.context_length, " heads=", c.num_heads, "/",
+                      c.num_kv_heads, "x", c.head_dim, " eps=", Bits(c.norm_eps),
+                      " rope=", SummaryOf(c.ropes[0]), " rotary=", c.rotary_dim,
+                      " activation=", static_cast<int>(c.activation),
+                      " experts=", c.experts.num_experts, ",", c.experts.per_token, ",",
+                      c.experts.normalise, " less_one=", c.gains_less_one,
+                      " output_norms=", c.output_norms, " scales=", Bits(c.embedding_scale), ",",
+                      Bits(c.attention_scale), " caps=", Bits(c.attention_softcap), ",",
+                      Bits(c.final_softcap), " windows=", absl::StrJoin(c.windows, ","),
+                      " tied=", c.tied_embeddings, " temperature=", Bits(d.temperature),
+                      " top_k=", d.top_k.has_value() ? *d.top_k : -1, " top_p=", Bits(d.top_p),
+                      " min_p=", Bits(d.min_p), " repetition_penalty=", Bits(d.repetition_penalty),
+                      " eos=", absl::StrJoin(d.eos_token_ids, ","), RareSummary(c));
 }
 
 std::string MakeFingerprint(const FingerprintParts& parts,

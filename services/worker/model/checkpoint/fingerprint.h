@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::model {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ListWeights: the tensors that a model reads, by Hugging Face's names.
+#include <array>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@ class Lister {
     specs_.push_back(
         {.name = std::move(name), .shape = {n}, .rows = {0, n}, .cut = cut, .vector = &tensor});
   }
+  void Add(WeightSpec spec) { specs_.push_back(std::move(spec)); }
   struct Rows {
     int64_t count;
     Cut cut;
@@ -62,47 +64,147 @@ class Lister {
   std::vector<WeightSpec> specs_;
 };
 
-void ListAttention(const ModelConfig& c, const std::string& prefix, LayerWeights& w, Lister& list) {
-  const int64_t hidden = c.hidden_size;
-  const int64_t q = int64_t{c.num_heads} * c.head_dim, kv = c.kv_width();
-  if (c.names == WeightNames::kFused) {
-    list.Joined(
-        prefix + "qkv_proj", hidden,
-        {{q, Cut::kHeadRows, w.q}, {kv, Cut::kKvHeadRows, w.k}, {kv, Cut::kKvHeadRows, w.v}});
-  } else {
-    list.Matrix(prefix + "q_proj", q, hidden, Cut::kHeadRows, w.q);
-    list.Matrix(prefix + "k_proj", kv, hidden, Cut::kKvHeadRows, w.k);
-    list.Matrix(prefix + "v_proj", kv, hidden, Cut::kKvHeadRows, w.v);
+// The names of a family's tensors, below those of the model or the layer.
+struct Names {
+  const char* embedding = "model.embed_tokens";
+  const char* head = "lm_head";
+  const char* attention = "self_attn.";
+  const char *q = "q_proj", *k = "k_proj", *v = "v_proj", *o = "o_proj";
+  const char* qkv = nullptr;  // all three in one, as rows
+  bool by_group = false;      // of that: each KV head's queries, key and value are together
+  const char *q_norm = "q_norm", *k_norm = "k_norm";
+  const char* mlp = "mlp.";
+  const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";
+  const char* gate_up = nullptr;  // both in one, as rows
+  const char* attention_norm = "input_layernorm";
+  const char* attention_output_norm = "post_attention_layernorm";
+  const char* mlp_norm = nullptr;  // null: by Llama or by Gemma
+  const char* mlp_output_norm = "post_feedforward_layernorm";
+};
+
+Names NamesOf(const ModelConfig& c) {
+  Names names;
+  switch (c.names) {
+    case WeightNames::kLlama:
+    case WeightNames::kMixtral:
+      break;
+    case WeightNames::kFused:
+      names.qkv = "qkv_proj";
+      names.gate_up = "gate_up_proj";
+      break;
+    case WeightNames::kGlm:
+      names.gate_up = "gate_up_proj";
+      names.attention_output_norm = "post_self_attn_layernorm";
+      names.mlp_norm = "post_attention_layernorm";
+      names.mlp_output_norm = "post_mlp_layernorm";
+      break;
+    case WeightNames::kHunYuan:
+      names.q_norm = "query_layernorm";
+      names.k_norm = "key_layernorm";
+      break;
+    case WeightNames::kStarCoder:
+      names.gate = "c_fc";
+      names.down = "c_proj";
+      break;
+    case WeightNames::kInternLm2:
+      names = {.embedding = "model.tok_embeddings",
+               .head = "output",
+               .attention = "attention.",
+               .o = "wo",
+               .qkv = "wqkv",
+               .by_group = true,
+               .mlp = "feed_forward.",
+               .gate = "w1",
+               .up = "w3",
+               .down = "w2",
+               .attention_norm = "attention_norm",
+               .mlp_norm = "ffn_norm"};
+      break;
   }
-  if (c.qkv_bias) {
-    list.Vector(prefix + "q_proj.bias", q, Cut::kHeadRows, w.q_bias);
-    list.Vector(prefix + "k_proj.bias", kv, Cut::kKvHeadRows, w.k_bias);
-    list.Vector(prefix + "v_proj.bias", kv, Cut::kKvHeadRows, w.v_bias);
+  if (names.mlp_norm == nullptr) {
+    names.mlp_norm = c.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   }
-  list.JoinLast(c.qkv_bias ? 6 : 3, w.qkv, w.qkv_bias);
-  if (c.qk_norm) {
-    list.Vector(prefix + "q_norm.weight", c.head_dim, Cut::kWhole, w.q_gain);
-    list.Vector(prefix + "k_norm.weight", c.head_dim, Cut::kWhole, w.k_gain);
-  }
-  list.Matrix(prefix + "o_proj", hidden, q, Cut::kHeadColumns, w.o);
-  if (c.output_bias) list.Vector(prefix + "o_proj.bias", hidden, Cut::kWhole, w.o_bias);
+  return names;
 }
 
-void ListDense(const ModelConfig& c, const std::string& prefix, LayerWeights& w, Lister& list) {
+// Adds matrices, or biases where `width` is 0, of queries, keys and values.
+void ListHeads(const ModelConfig& c, const Names& names, const std::string& prefix, int64_t width,
+               std::array<WeightSpec, 3> specs, Lister& list) {
+  const int64_t dim = c.head_dim, group = c.num_heads / c.num_kv_heads;
+  const int64_t rows[] = {int64_t{c.num_heads} * dim, c.kv_width(), c.kv_width()};
+  const char* const own[] = {names.q, names.k, names.v};
+  const int64_t all = rows[0] + rows[1] + rows[2];
+  int64_t begin = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    WeightSpec& spec = specs[i];
+    const int64_t stored = names.qkv == nullptr ? rows[i] : all;
+    spec.name = absl::StrCat(prefix, names.qkv == nullptr ? own[i] : names.qkv,
+                             width > 0 ? ".weight" : ".bias");
+    spec.shape = {stored};
+    if (width > 0) spec.shape.push_back(width);
+    spec.cut = i == 0 ? Cut::kHeadRows : Cut::kKvHeadRows;
+    spec.rows = {0, rows[i]};
+    if (names.by_group) {
+      const int64_t before = i == 0 ? 0 : group + static_cast<int64_t>(i) - 1;  // heads
+      spec.order.group = i == 0 ? group * dim : dim;
+      spec.order.group_begin = before * dim;
+      spec.order.group_stride = (group + 2) * dim;
+    } else if (names.qkv != nullptr) {
+      spec.rows = {begin, begin + rows[i]};
+    }
+    begin += rows[i];
+    if (c.interleaved_rope && i < 2) {
+      spec.order.head = dim;
+      spec.order.rotated = c.rotary_dim;
+    }
+    list.Add(std::move(spec));
+  }
+}
+
+void ListAttention(const ModelConfig& c, const Names& names, const std::string& layer,
+                   LayerWeights& w, Lister& list) {
+  const int64_t hidden = c.hidden_size, q = int64_t{c.num_heads} * c.head_dim;
+  const std::string prefix = layer + names.attention;
+  ListHeads(c, names, prefix, hidden, {{{.matrix = &w.q}, {.matrix = &w.k}, {.matrix = &w.v}}},
+            list);
+  if (c.qkv_bias) {
+    ListHeads(c, names, prefix, 0,
+              {{{.vector = &w.q_bias}, {.vector = &w.k_bias}, {.vector = &w.v_bias}}}, list);
+  }
+  list.JoinLast(c.qkv_bias ? 6 : 3, w.qkv, w.qkv_bias);
+  if (c.qk_norm != QueryKeyNorm::kNone) {
+    const bool is_wide = c.qk_norm == QueryKeyNorm::kWidth;
+    list.Vector(absl::StrCat(prefix, names.q_norm, ".weight"), is_wide ? q : c.head_dim,
+                is_wide ? Cut::kHeadRows : Cut::kWhole, w.q_gain);
+    list.Vector(absl::StrCat(prefix, names.k_norm, ".weight"), is_wide ? c.kv_width() : c.head_dim,
+                is_wide ? Cut::kKvHeadRows : Cut::kWhole, w.k_gain);
+  }
+  list.Matrix(prefix + names.o, hidden, q, Cut::kHeadColumns, w.o);
+  if (c.output_bias) {
+    list.Vector(absl::StrCat(prefix, names.o, ".bias"), hidden, Cut::kWhole, w.o_bias);
+    list.last().scale = static_cast<float>(c.residual_scale);
+  }
+}
+
+void ListDense(const ModelConfig& c, const Names& names, const std::string& layer, LayerWeights& w,
+               Lister& list) {
   const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
-  if (c.names == WeightNames::kFused) {
-    list.Joined(prefix + "gate_up_proj", hidden,
+  const std::string prefix = layer + names.mlp;
+  if (names.gate_up != nullptr) {
+    list.Joined(prefix + names.gate_up, hidden,
                 {{inner, Cut::kInnerRows, w.gate}, {inner, Cut::kInnerRows, w.up}});
   } else {
-    list.Matrix(prefix + "gate_proj", inner, hidden, Cut::kInnerRows, w.gate);
-    list.Matrix(prefix + "up_proj", inner, hidden, Cut::kInnerRows, w.up);
+    list.Matrix(prefix + names.gate, inner, hidden, Cut::kInnerRows, w.gate);
+    if (c.gated) list.Matrix(prefix + names.up, inner, hidden, Cut::kInnerRows, w.up);
   }
-  list.Matrix(prefix + "down_proj", hidden, inner, Cut::kInnerColumns, w.down);
-  if (c.mlp_bias) {
-    list.Vector(prefix + "gate_proj.bias", inner, Cut::kInnerRows, w.gate_bias);
-    list.Vector(prefix + "up_proj.bias", inner, Cut::kInnerRows, w.up_bias);
-    list.Vector(prefix + "down_proj.bias", hidden, Cut::kWhole, w.down_bias);
+  list.Matrix(prefix + names.down, hidden, inner, Cut::kInnerColumns, w.down);
+  if (!c.mlp_bias) return;
+  list.Vector(absl::StrCat(prefix, names.gate, ".bias"), inner, Cut::kInnerRows, w.gate_bias);
+  if (c.gated) {
+    list.Vector(absl::StrCat(prefix, names.up, ".bias"), inner, Cut::kInnerRows, w.up_bias);
   }
+  list.Vector(absl::StrCat(prefix, names.down, ".bias"), hidden, Cut::kWhole, w.down_bias);
+  list.last().scale = static_cast<float>(c.residual_scale);
 }
 
 void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights& w, Lister& list) {
@@ -129,36 +231,37 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
 
 std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights) {
   const int64_t hidden = c.hidden_size;
+  const Names names = NamesOf(c);
   Lister list;
-  list.Matrix("model.embed_tokens", c.vocab_size, hidden, Cut::kVocabRows, weights.embedding);
+  list.Matrix(names.embedding, c.vocab_size, hidden, Cut::kVocabRows, weights.embedding);
   weights.layers.resize(static_cast<size_t>(c.num_layers));
+  const auto norm = [&](const std::string& name, kernels::Tensor& gain, kernels::Tensor* shift) {
+    list.Vector(name + ".weight", hidden, Cut::kWhole, gain);
+    if (shift != nullptr && c.norm_bias) list.Vector(name + ".bias", hidden, Cut::kWhole, *shift);
+  };
   for (int i = 0; i < c.num_layers; ++i) {
     LayerWeights& w = weights.layers[static_cast<size_t>(i)];
     const std::string layer = absl::StrCat("model.layers.", i, ".");
-    const auto norm = [&](const char* name, kernels::Tensor& gain) {
-      list.Vector(absl::StrCat(layer, name, "_layernorm.weight"), hidden, Cut::kWhole, gain);
-    };
-    norm("input", w.attention_gain);
-    ListAttention(c, layer + "self_attn.", w, list);
+    if (c.input_norms) norm(layer + names.attention_norm, w.attention_gain, &w.attention_shift);
+    ListAttention(c, names, layer, w, list);
     if (c.output_norms) {
-      norm("post_attention", w.attention_output_gain);
-      norm("pre_feedforward", w.mlp_gain);
-      norm("post_feedforward", w.mlp_output_gain);
-    } else {
-      norm("post_attention", w.mlp_gain);
+      norm(layer + names.attention_output_norm, w.attention_output_gain, nullptr);
     }
+    if (c.input_norms && !c.parallel) norm(layer + names.mlp_norm, w.mlp_gain, &w.mlp_shift);
+    if (c.output_norms) norm(layer + names.mlp_output_norm, w.mlp_output_gain, nullptr);
     if (c.has_experts(i)) {
       ListExperts(c, layer, w.experts, list);
     } else {
-      ListDense(c, layer + "mlp.", w, list);
+      ListDense(c, names, layer, w, list);
     }
   }
-  list.Vector("model.norm.weight", hidden, Cut::kWhole, weights.final_gain);
-  if (!c.tied_embeddings)
-    list.Matrix("lm_head", c.vocab_size, hidden, Cut::kVocabRows, weights.head);
+  norm("model.norm", weights.final_gain, &weights.final_shift);
+  if (!c.tied_embeddings) {
+    list.Matrix(names.head, c.vocab_size, hidden, Cut::kVocabRows, weights.head);
+  }
   std::vector<WeightSpec> specs = list.Take();
-  if (c.gains_less_one) {  // such models have no biases
-    for (WeightSpec& spec : specs) spec.less_one = spec.vector != nullptr;
+  if (c.gains_less_one) {
+    for (WeightSpec& spec : specs) spec.less_one = spec.name.ends_with("norm.weight");
   }
   return specs;
 }

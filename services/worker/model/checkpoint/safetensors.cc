@@ -12,8 +12,8 @@
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
 #include "services/worker/gguf/gguf_names.h"
-#include "services/worker/model/checkpoint/json_file.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
+#include "services/worker/model/description/json_file.h"
 #include "services/worker/quantised/assemble.h"
 
 namespace continuo::model {

@@ -46,7 +46,12 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   shard.head_splits = Splits(config.num_heads, config.head_dim, rank, size);
   shard.inner_splits = Splits(config.intermediate_size, 1, rank, size);
   shard.expert_splits = Splits(config.experts.intermediate_size, 1, rank, size);
-  for (int r = 0; r <= size; ++r) shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
+  for (int r = 0; r <= size; ++r) {
+    shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
+    shard.head_begin.push_back(CutAt(config.num_heads, r, size));
+    // A KV head is first held by the rank of the first of its query heads.
+    shard.kv_head_begin.push_back((shard.head_begin.back() + group - 1) / group);
+  }
   return shard;
 }
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::model {
 
@@ -34,6 +34,8 @@ struct Shard {
   std::vector<int64_t> expert_splits;  // likewise of an expert's
   // The first vocabulary row of every rank's part, and the end.
   std::vector<int64_t> vocab_begin;
+  // Likewise its first head, and its first KV head among those that no rank before it holds.
+  std::vector<int64_t> head_begin, kv_head_begin;
 };
 
 // `size` is 1, 2, 4 or 8.

@@ -13,6 +13,8 @@ constexpr NamePrefix kPrefixes[] = {
     {"model.", ""},
     {"", ""},                                         // LlamaModel and the like
     {"model.model.", "model."},                       // a module that holds the model
+    {"model.language_model.", ""},                    // the text part of a model for images
+    {"language_model.model.", "language_model."},     // the same, in older files
     {"module.model.", "module."},                     // DistributedDataParallel
     {"_orig_mod.model.", "_orig_mod."},               // torch.compile
     {"base_model.model.model.", "base_model.model."}  // PEFT, its adapter merged
@@ -63,6 +65,22 @@ std::string CanonicalName(const NamePrefix& prefix, std::string_view name) {
   if (rest.starts_with("lm_head.")) return std::string(rest);
   if (!name.starts_with(prefix.body)) return std::string(name);
   return absl::StrCat("model.", std::string(name.substr(prefix.body.size())));
+}
+
+std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
+  constexpr std::string_view kDrafts = "mtp.";
+  constexpr std::string_view kTowers[] = {
+      "vision_tower.",        "vision_model.",          "visual.",
+      "audio_tower.",         "multi_modal_projector.", "mm_projector.",
+      "embed_vision.",        "embed_audio.",           "image_newline",
+      "vision_embed_tokens.", "vision_projection.",     "patch_merger."};
+  const std::string_view rest = name.starts_with("model.") ? name.substr(6) : name;
+  if (rest.starts_with(kDrafts)) return name.substr(0, name.size() - rest.size() + kDrafts.size());
+  if (!config.is_text_part) return {};
+  for (const std::string_view tower : kTowers) {
+    if (rest.starts_with(tower)) return name.substr(0, name.size() - rest.size() + tower.size());
+  }
+  return {};
 }
 
 bool IsHarmlessTensor(std::string_view name) {

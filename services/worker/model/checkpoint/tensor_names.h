@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::model {
 
@@ -22,6 +22,11 @@ const NamePrefix* FindNamePrefix(std::string_view embedding);
 // The name that ListWeights gives to a tensor of a file with this prefix. A name of another form is
 // returned as it is.
 std::string CanonicalName(const NamePrefix& prefix, std::string_view name);
+
+// The part of the model that a tensor belongs to and that this one does not have, by its name up to
+// the first dot or two: a tower for images or sounds beside a text part, or heads that draft
+// ("mtp."). Empty for all other tensors.
+std::string_view SkippedPart(const ModelConfig& config, std::string_view name);
 
 // True for the written list of tensors that no model needs: buffers that follow from config.json.
 bool IsHarmlessTensor(std::string_view name);

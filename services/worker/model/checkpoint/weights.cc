@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -13,16 +15,17 @@
 #include "absl/strings/str_join.h"
 #include "kernels/arithmetic.h"
 #include "services/base/status_macros.h"
-#include "services/worker/model/checkpoint/json_file.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
+#include "services/worker/model/description/json_file.h"
+#include "services/worker/model/description/known_fields.h"
 
 namespace continuo::model {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes, of the beginning of each tensor
-constexpr char kHead[] = "lm_head.weight";
+constexpr char kHead[] = "lm_head.weight", kEmbeddingName[] = "model.embed_tokens.weight";
 constexpr int64_t kStagingBytes = 4 << 20;  // converted rows that are copied in at a time
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -157,6 +160,7 @@ class Source {
       : stored_(stored),
         type_(FindStoredType(stored.dtype)),
         name_(spec.name),
+        order_(spec.order),
         part_(part),
         columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
 
@@ -167,7 +171,7 @@ class Source {
   // True if the rank's rows lie in the file as they do in memory of this type.
   bool HasBytesOf(kernels::DType dtype) const {
     return stored_.quantised == nullptr && type_->dtype == dtype &&
-           part_.columns.size() == columns_ && stored_.interleaved_head == 0;
+           part_.columns.size() == columns_ && stored_.interleaved_head == 0 && order_.is_plain();
   }
   // Converts rows [begin, begin + n) to `out`, on the device's host threads. InvalidArgument where
   // an element overflows fp16.
@@ -188,7 +192,7 @@ class Source {
 
  private:
   int64_t StoredRow(int64_t row) const {
-    int64_t stored_row = part_.rows.begin + row;
+    int64_t stored_row = order_.StoredRow(part_.rows.begin + row);
     if (const int64_t head = stored_.interleaved_head; head != 0) {
       const int64_t in_head = stored_row % head, half = head / 2;
       stored_row += in_head % half * 2 + in_head / half - in_head;
@@ -199,13 +203,18 @@ class Source {
   bool Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
                int64_t row_bytes) const {
     const int64_t first = part_.columns.begin, columns = part_.columns.size();
-    if (stored_.quantised != nullptr) {
+    // Rows in the model's order are converted together.
+    if (stored_.quantised != nullptr && order_.is_plain()) {
       return ConvertQuantised(out, dtype, *stored_.quantised, part_.rows.begin + row, n, first,
                               columns);
     }
     bool fits = true;
     for (int64_t r = 0; r < n; ++r) {
-      fits &= type_->convert(out + r * row_bytes, dtype, Row(row + r), first, columns);
+      uint8_t* const to = out + r * row_bytes;
+      fits &= stored_.quantised != nullptr
+                  ? ConvertQuantised(to, dtype, *stored_.quantised, StoredRow(row + r), 1, first,
+                                     columns)
+                  : type_->convert(to, dtype, Row(row + r), first, columns);
     }
     return fits;
   }
@@ -213,6 +222,7 @@ class Source {
   const StoredTensor& stored_;
   const StoredType* const type_;  // null where it is quantised
   const std::string& name_;
+  const RowOrder& order_;
   const Part& part_;
   const int64_t columns_;
 };
@@ -253,16 +263,15 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
   }
   data.data = static_cast<uint8_t*>(data.data) +
               first_row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
-  if (source.HasBytesOf(data.dtype) && !spec.less_one) {
+  if (source.HasBytesOf(data.dtype) && !spec.less_one && spec.scale == 1) {
     device.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
   return ForRows(source, data, data.dtype, device, staging,
                  [&](int64_t row, uint8_t* rows, int64_t n) {
-                   if (spec.less_one) {  // a vector of f32
-                     float* const gains = reinterpret_cast<float*>(rows);
-                     for (int64_t i = 0; i < n; ++i) gains[i] += 1;
-                   }
+                   float* const values = reinterpret_cast<float*>(rows);  // of a vector
+                   for (int64_t i = 0; spec.less_one && i < n; ++i) values[i] += 1;
+                   for (int64_t i = 0; spec.scale != 1 && i < n; ++i) values[i] *= spec.scale;
                    kernels::Tensor to = data;
                    to.data = static_cast<uint8_t*>(data.data) +
                              row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
@@ -284,6 +293,12 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
                     part.columns.end, " ", absl::StrJoin(placed.splits, ","), " ", placed.bytes,
                     " ", static_cast<int>(placed.weight.format), ",",
                     static_cast<int>(placed.weight.data.dtype), ",", spec.less_one ? 1 : 0);
+    const auto& [head, rotated, group, group_begin, group_stride] = spec.order;
+    if (!spec.order.is_plain()) {
+      absl::StrAppend(&key, ",", head, ",", rotated, ",", group, ",", group_begin, ",",
+                      group_stride);
+    }
+    if (spec.scale != 1) absl::StrAppend(&key, ",", std::bit_cast<uint32_t>(spec.scale));
   }
   return key;
 }
@@ -314,6 +329,7 @@ std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
   const std::string* first = nullptr;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (read.contains(name) || IsHarmlessTensor(name) || IsZeroBias(name, tensor)) continue;
+    if (!SkippedPart(config, name).empty() || MatchesAny(config.allow_unread, name)) continue;
     if (first == nullptr || name < *first) first = &name;
   }
   if (first == nullptr) return "";
@@ -324,7 +340,7 @@ std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
 absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoint) {
   const StoredTensor* const head = config.tied_embeddings ? checkpoint.Find(kHead) : nullptr;
   if (head == nullptr) return absl::OkStatus();
-  const StoredTensor& embedding = *checkpoint.Find("model.embed_tokens.weight");
+  const StoredTensor& embedding = *checkpoint.Find(kEmbeddingName);
   const bool is_plain = head->quantised == nullptr && embedding.quantised == nullptr;
   if (is_plain && head->dtype == embedding.dtype &&
       std::ranges::equal(head->bytes, embedding.bytes)) {
@@ -337,6 +353,29 @@ absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoi
 }
 
 }  // namespace
+
+int64_t NumParameters(const ModelConfig& config) {
+  ModelWeights places;
+  int64_t total = 0;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    total += spec.rows.size() * (spec.shape.size() == 2 ? spec.shape[1] : 1);
+  }
+  return total;
+}
+
+std::string DescribeSkipped(const ModelConfig& config, const Checkpoint& checkpoint) {
+  std::map<std::string, int> parts;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const std::string_view part = SkippedPart(config, name);
+    if (!part.empty()) ++parts[std::string(part)];
+  }
+  if (parts.empty()) return "";
+  std::string list;
+  for (const auto& [part, count] : parts) {
+    absl::StrAppend(&list, list.empty() ? "" : ", ", count, " of ", part);
+  }
+  return absl::StrCat("weights: tensors are skipped, since text alone is served: ", list);
+}
 
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint) {
   ModelWeights places;
@@ -377,8 +416,8 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
     }
   }
   if (unread.empty()) return CheckTiedHead(config, checkpoint);
-  return absl::InvalidArgumentError(
-      absl::StrCat("weights: the model would not read the tensor ", unread));
+  return absl::InvalidArgumentError(absl::StrCat("weights: the model would not read the tensor ",
+                                                 unread, "; --allow_unread takes it"));
 }
 
 kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -427,8 +466,8 @@ bool JoinsHeads(const ModelConfig& config, const Shard& shard, const kernels::De
   const auto in_units = [&](const Range& heads) {
     return heads.size() > 0 && heads.size() * config.head_dim % kernels::kPackedRows == 0;
   };
-  return device.ops().attention.TakesJoinedHeads() && in_units(shard.heads) &&
-         in_units(shard.kv_heads);
+  return device.ops().attention.TakesJoinedHeads() && config.has_plain_heads() &&
+         in_units(shard.heads) && in_units(shard.kv_heads);
 }
 
 int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,

@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
-#include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights_cache.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::model {
 
@@ -28,14 +28,15 @@ struct ExpertsWeights {
 // empty. H: this rank's heads, D: head_dim, I: this rank's inner columns.
 struct LayerWeights {
   kernels::Tensor attention_gain, mlp_gain;                // [hidden], before the block
+  kernels::Tensor attention_shift, mlp_shift;              // biases of LayerNorms there
   kernels::Tensor attention_output_gain, mlp_output_gain;  // [hidden], after the block
   kernels::Weight q, k, v;                                 // [H * D, hidden]; or, with JoinsHeads:
   kernels::Weight qkv;                                     // their rows, one after the other
   kernels::Tensor q_bias, k_bias, v_bias, qkv_bias;
-  kernels::Tensor q_gain, k_gain;  // [D]
+  kernels::Tensor q_gain, k_gain;  // [D], or [H * D] of a norm over the whole width
   kernels::Weight o;               // [hidden, H * D]
   kernels::Tensor o_bias;
-  ExpertsWeights experts;    // or, in a dense layer:
+  ExpertsWeights experts;    // or, in a dense layer, whose `up` is empty unless it is gated:
   kernels::Weight gate, up;  // [I, hidden]
   kernels::Tensor gate_bias, up_bias;
   kernels::Weight down;  // [hidden, I]
@@ -45,8 +46,8 @@ struct LayerWeights {
 struct ModelWeights {
   kernels::Weight embedding;  // [V, hidden]: rows of this rank's part of the vocabulary
   std::vector<LayerWeights> layers;
-  kernels::Tensor final_gain;  // [hidden]
-  kernels::Weight head;        // [V, hidden]; the embedding itself where they are tied
+  kernels::Tensor final_gain, final_shift;  // [hidden]
+  kernels::Weight head;                     // [V, hidden]; the embedding itself where they are tied
 };
 
 // The part of a stored tensor that a rank takes.
@@ -62,11 +63,33 @@ enum class Cut : uint8_t {
   kExpertColumns,
 };
 
+// The order in which a stored tensor has the rows of a tensor of the model, where it is another
+// one.
+struct RowOrder {
+  // Of each `head` rows, the first `rotated` are stored as 0, half, 1, half + 1 …: a rotated pair
+  // is side by side. 0: they are in order.
+  int64_t head = 0, rotated = 0;
+  // Each `group` rows of the model's are stored together, at group_begin + a multiple of
+  // group_stride. 0: all are together.
+  int64_t group = 0, group_begin = 0, group_stride = 0;
+
+  bool is_plain() const { return head == 0 && group == 0; }
+  int64_t StoredRow(int64_t row) const {
+    if (head != 0 && row % head < rotated) {
+      const int64_t in_head = row % head, half = rotated / 2;
+      row += in_head % half * 2 + in_head / half - in_head;
+    }
+    if (group != 0) row = row / group * group_stride + group_begin + row % group;
+    return row;
+  }
+};
+
 // A tensor of the model: a stored tensor, or some rows of one.
 struct WeightSpec {
   std::string name;            // "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;  // as stored: [out, in] of a matrix, [n] of a gain or bias
-  Range rows;                  // of the stored tensor
+  Range rows;                  // of the stored tensor; with an order, from 0 on
+  RowOrder order;              // of these rows
   Cut cut = Cut::kWhole;       // of these rows
   // Its place in the ModelWeights passed to ListWeights: a matrix, or else a gain or bias.
   kernels::Weight* matrix = nullptr;
@@ -77,15 +100,22 @@ struct WeightSpec {
   kernels::Tensor* joined_vector = nullptr;
   bool is_router = false;  // of experts
   bool less_one = false;   // a gain that is stored minus one
+  float scale = 1;         // factor of a bias
 };
 
 // Returns every tensor that the model reads, in reading order; those of one stored tensor follow
 // each other. Resizes the vectors in `weights`; the places stay valid until they are resized again.
 std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& weights);
 
+// Number of weights of the whole model, biases and norms included; a tied head counts once.
+int64_t NumParameters(const ModelConfig& config);
+
+// Tensors of the files that a text part skips, a sentence for the log; empty where there are none.
+std::string DescribeSkipped(const ModelConfig& config, const Checkpoint& checkpoint);
+
 // InvalidArgument names the tensor that is missing, has another shape (the message has both), has a
 // type that FindStoredType does not know, or that the model would not read, buffers without effect
-// aside (tensor_names.h).
+// aside and those that config.allow_unread takes (tensor_names.h).
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // The type that --weights=auto computes in: bf16 where every matrix is stored so, or in a quantised

@@ -19,6 +19,8 @@ struct ModelSource {
   // Folder of packed weights of earlier starts (weights_cache.h), on the CPU only; empty: none.
   std::string weights_cache;
   int max_context_tokens = 0;  // 0: the model's; more than the model's is an error
+  // Patterns of fields of config.json and of tensors that may stay unread (known_fields.h).
+  std::string allow_unread;
 };
 
 // The types that the model computes in. Activations follow the weights (weight_schemes.h).

@@ -43,7 +43,8 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   RETURN_IF_ERROR(CheckRange("threads", options.device.num_threads, 1, kMaxThreads));
   RETURN_IF_ERROR(CheckRange("block_size", options.kv.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
-  ASSIGN_OR_RETURN(ModelConfig config, ReadModelConfig(options.source.dir));
+  ASSIGN_OR_RETURN(ModelConfig config,
+                   ReadModelConfig(options.source.dir, options.source.allow_unread));
   if (options.source.max_context_tokens != 0) {
     RETURN_IF_ERROR(CheckRange("max_context_tokens", options.source.max_context_tokens, 1,
                                config.context_length));
@@ -53,6 +54,9 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
   config.warnings.insert(config.warnings.end(), checkpoint.warnings().begin(),
                          checkpoint.warnings().end());
+  if (std::string skipped = DescribeSkipped(config, checkpoint); !skipped.empty()) {
+    config.warnings.push_back(std::move(skipped));
+  }
   LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
   ASSIGN_OR_RETURN(plan.types,
                    ResolvePrecision(options.precision, AutoType(plan.config, plan.checkpoint),

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/replica.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/executor.h"
 #include "services/worker/model/load/load_options.h"

@@ -11,9 +11,12 @@ Activations Activations::First(int64_t rows) const {
   Activations first = *this;
   for (kernels::Tensor* tensor :
        {&first.x, &first.h, &first.q, &first.k, &first.v, &first.qkv, &first.a, &first.sum,
-        &first.gate, &first.up, &first.angles, &first.router_logits, &first.routes.weights,
-        &first.routes.entries}) {
+        &first.gate, &first.up, &first.q_part, &first.k_part, &first.q_squares, &first.k_squares,
+        &first.router_logits, &first.routes.weights, &first.routes.entries}) {
     tensor->shape[0] = rows;
+  }
+  for (auto* const angles : {&first.angles, &first.query_angles}) {
+    for (kernels::Tensor& tensor : *angles) tensor.shape[0] = rows;
   }
   for (kernels::Tensor* tensor :
        {&first.routes.rows, &first.expert_gate, &first.expert_up, &first.expert_sum}) {
@@ -44,8 +47,23 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
   place(b->a, activations, rows, s.heads.size() * dim);
   place(b->sum, kernels::DType::kF32, rows, hidden);
   place(b->gate, activations, rows, s.inner.size());
-  place(b->up, activations, rows, s.inner.size());
-  place(b->angles, kernels::DType::kF32, rows, c.rotary_dim);
+  if (c.gated) place(b->up, activations, rows, s.inner.size());
+  for (size_t i = 0; i < c.ropes.size(); ++i) {
+    place(b->angles[i], kernels::DType::kF32, rows, c.rotary_dim);
+    b->query_angles[i] = b->angles[i];
+    if (c.query_growth != 0) place(b->query_angles[i], kernels::DType::kF32, rows, c.rotary_dim);
+  }
+  if (c.qk_norm == QueryKeyNorm::kWidth) {
+    const auto rank = static_cast<size_t>(s.rank);
+    place(b->q_part, kernels::DType::kF32, rows, s.heads.size());
+    place(b->k_part, kernels::DType::kF32, rows, s.kv_head_begin[rank + 1] - s.kv_head_begin[rank]);
+    b->q_squares = b->q_part;
+    b->k_squares = b->k_part;
+    if (s.size > 1) {
+      place(b->q_squares, kernels::DType::kF32, rows, c.num_heads);
+      place(b->k_squares, kernels::DType::kF32, rows, c.num_kv_heads);
+    }
+  }
   place(b->last, activations, logit_rows, hidden);
   place(b->part, kernels::DType::kF32, logit_rows, s.vocab.size());
   if (s.size > 1) {
@@ -53,7 +71,9 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
   } else {
     b->logits = b->part;
   }
-  place(b->frequencies, kernels::DType::kF32, c.rotary_dim / 2, 1);
+  for (size_t i = 0; i < c.ropes.size(); ++i) {
+    place(b->frequencies[i], kernels::DType::kF32, c.rotary_dim / 2, 1);
+  }
   if (prepared_bytes > 0) {
     kernels::Tensor prepared;
     place(prepared, kernels::DType::kI8, prepared_bytes, 1);

@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "kernels/expert_ops.h"
 #include "kernels/tensor.h"
-#include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/shard.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::model {
 
 // The buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first
 // rows. Entries are the (row, expert) pairs of a mixture of experts: rows * experts.per_token.
 struct Activations {
-  kernels::Tensor x, h;         // [rows, hidden]: the residual stream and its norm
-  kernels::Tensor q, k, v, a;   // [rows, heads * head_dim] of this rank
-  kernels::Tensor qkv;          // where JoinsHeads, in place of k and v: the product's rows
-  kernels::Tensor sum;          // f32 [rows, hidden]: summed over the ranks
-  kernels::Tensor gate, up;     // [rows, inner] of this rank
-  kernels::Tensor angles;       // f32 [rows, rotary_dim]
-  kernels::Tensor last;         // [logit_rows, hidden]
-  kernels::Tensor part;         // f32 [logit_rows, vocab] of this rank
-  kernels::Tensor logits;       // f32 [logit_rows, vocab]; the same as `part` with one rank
-  kernels::Tensor frequencies;  // f32 [rotary_dim / 2]
-  void* prepared = nullptr;     // what ops prepare beside h or gate for products (MatMulInput)
+  kernels::Tensor x, h;        // [rows, hidden]: the residual stream and its norm
+  kernels::Tensor q, k, v, a;  // [rows, heads * head_dim] of this rank
+  kernels::Tensor qkv;         // where JoinsHeads, in place of k and v: the product's rows
+  kernels::Tensor sum;         // f32 [rows, hidden]: summed over the ranks
+  kernels::Tensor gate, up;    // [rows, inner] of this rank
+  // f32 [rows, rotary_dim] of each kind of RoPE: of keys, and of queries, which are the same unless
+  // those grow with their position.
+  std::array<kernels::Tensor, kMaxRopes> angles, query_angles;
+  // f32 [rows, heads], of norms over all heads: this rank's squares, and those of all ranks.
+  kernels::Tensor q_part, k_part, q_squares, k_squares;
+  kernels::Tensor last;    // [logit_rows, hidden]
+  kernels::Tensor part;    // f32 [logit_rows, vocab] of this rank
+  kernels::Tensor logits;  // f32 [logit_rows, vocab]; the same as `part` with one rank
+  std::array<kernels::Tensor, kMaxRopes> frequencies;  // f32 [rotary_dim / 2]
+  void* prepared = nullptr;  // what ops prepare beside h or gate for products (MatMulInput)
 
   // Empty without experts.
   kernels::Tensor router_logits;           // f32 [rows, num_experts]

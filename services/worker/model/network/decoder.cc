@@ -76,10 +76,13 @@ class Decoder : public Model {
     ASSIGN_OR_RETURN(memory_, device_.Allocate(static_cast<size_t>(bytes)));
     LayOut(config_, shard_, sizes, static_cast<uint8_t*>(memory_), &all_);
     host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
-    const std::vector<float> frequencies =
-        RopeFrequencies(config_.rope, config_.rotary_dim, config_.context_length);
-    device_.CopyIn(all_.frequencies, frequencies.data());
-    return device_.Synchronize();
+    for (size_t i = 0; i < config_.ropes.size(); ++i) {
+      const std::vector<float> frequencies =
+          RopeFrequencies(config_.ropes[i], config_.rotary_dim, config_.context_length);
+      device_.CopyIn(all_.frequencies[i], frequencies.data());
+      RETURN_IF_ERROR(device_.Synchronize());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Forward(const DeviceStep& step) override {
@@ -105,15 +108,20 @@ class Decoder : public Model {
   kernels::Tensor Logits(int64_t first, int64_t n) override {
     const kernels::Tensor last = RowsOf(all_.last, 0, n);
     const kernels::Tensor part = RowsOf(all_.part, 0, n), logits = RowsOf(all_.logits, 0, n);
-    ops_.rows.RmsNorm(last, RowsOf(hidden_, first, n), weights_.final_gain, config_.rms_norm_eps);
+    Normalise(last, RowsOf(hidden_, first, n), {weights_.final_gain, weights_.final_shift});
     ops_.matmul.MatMul(part, last, weights_.head, kernels::Tensor{});
+    if (config_.logit_scale != 1) {
+      ops_.rows.Scale(part, static_cast<float>(config_.logit_scale));
+    }
     if (config_.final_softcap > 0) ops_.rows.SoftCap(part, config_.final_softcap);
     if (shard_.size > 1) comm_.AllGather(logits, part, shard_.vocab_begin);
     return logits;
   }
 
-  // A step is not captured where the host waits to know how many rows each expert has.
+  // A step is not captured where the host waits to know how many rows each expert has, nor with
+  // collectives that gather.
   bool IsCapturable(int64_t rows) const override {
+    if (config_.qk_norm == QueryKeyNorm::kWidth && shard_.size > 1) return false;
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       if (!config_.has_experts(static_cast<int>(layer))) continue;
       const ExpertsWeights& experts = weights_.layers[layer].experts;
@@ -124,15 +132,22 @@ class Decoder : public Model {
   }
 
  private:
+  // A norm of the residual stream; without a gain there is none.
+  struct Norm {
+    kernels::Tensor gain, shift;
+  };
+
   // Enqueues the layers. Returns the error of a collective, after which the step is of no use.
   absl::Status Enqueue(const DeviceStep& step) {
     Embed(step.token_ids);
-    ops_.attention.RopeAngles(buffers_.angles, step.positions, all_.frequencies,
-                              static_cast<float>(config_.rope.attention_factor));
+    Angles(step.positions);
     const int num_layers = static_cast<int>(weights_.layers.size());
-    ops_.rows.RmsNorm(buffers_.h, buffers_.x, weights_.layers[0].attention_gain,
-                      config_.rms_norm_eps);
-    input_ = buffers_.h;
+    const Norm first = AttentionNorm(0);
+    input_ = buffers_.x;
+    if (first.gain.size() > 0) {
+      Normalise(buffers_.h, buffers_.x, first);
+      input_ = buffers_.h;
+    }
     for (int layer = 0; layer < num_layers; ++layer) {
       const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
       const bool is_last = layer + 1 == num_layers;
@@ -140,18 +155,42 @@ class Decoder : public Model {
       // The rest of the last layer computes the wanted rows alone.
       if (is_last && step.wanted_rows.rows() == 0) break;
       Attention(layer, step);
-      if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) KeepRows(step.wanted_rows);
+      if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) {
+        KeepRows(step.wanted_rows, AttentionNorm(layer));
+      }
       AddAttention(w);
-      const kernels::Tensor next_gain =
-          is_last ? kernels::Tensor{}
-                  : weights_.layers[static_cast<size_t>(layer) + 1].attention_gain;
+      const Norm next = is_last ? Norm{} : AttentionNorm(layer + 1);
       if (config_.has_experts(layer)) {
-        Experts(w, next_gain);
+        Experts(w, next);
       } else {
-        Mlp(w, next_gain);
+        Mlp(w, next);
       }
     }
     return comm_.status();
+  }
+
+  Norm AttentionNorm(int layer) const {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+    return {w.attention_gain, w.attention_shift};
+  }
+
+  void Normalise(kernels::Tensor out, kernels::Tensor x, const Norm& norm) {
+    if (config_.norm == NormKind::kLayer) {
+      ops_.rows.LayerNorm(out, x, norm.gain, norm.shift, config_.norm_eps);
+    } else {
+      ops_.rows.RmsNorm(out, x, norm.gain, config_.norm_eps);
+    }
+  }
+
+  // Computes the angles of each kind of RoPE.
+  void Angles(kernels::Tensor positions) {
+    for (size_t i = 0; i < config_.ropes.size(); ++i) {
+      ops_.attention.RopeAngles(buffers_.angles[i], positions, all_.frequencies[i],
+                                static_cast<float>(config_.ropes[i].attention_factor));
+      if (config_.query_growth == 0) continue;
+      ops_.attention.GrowAngles(buffers_.query_angles[i], buffers_.angles[i], positions,
+                                config_.query_growth, config_.query_growth_period);
+    }
   }
 
   void Embed(kernels::Tensor token_ids) {
@@ -172,9 +211,10 @@ class Decoder : public Model {
 
   // Writes the keys and values of the layer's input, and leaves its queries in q.
   void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
+    const size_t rope = config_.layer_ropes[static_cast<size_t>(layer)];
     kernels::HeadRotation rotation = {
-        .eps = config_.rms_norm_eps, .angles = buffers_.angles, .head_dim = config_.head_dim};
-    if (config_.qk_norm) {
+        .eps = config_.norm_eps, .angles = buffers_.angles[rope], .head_dim = config_.head_dim};
+    if (config_.qk_norm == QueryKeyNorm::kHeads) {
       rotation.q_gain = w.q_gain;
       rotation.k_gain = w.k_gain;
     }
@@ -188,8 +228,44 @@ class Decoder : public Model {
     ops_.matmul.MatMuls(input_, std::array<kernels::Product, 3>{{{buffers_.q, w.q, w.q_bias},
                                                                  {buffers_.k, w.k, w.k_bias},
                                                                  {buffers_.v, w.v, w.v_bias}}});
-    ops_.attention.RotateAndWriteKv(kv, buffers_.q, buffers_.k, buffers_.v, step.kv_slots,
-                                    rotation);
+    if (config_.has_plain_heads()) {
+      ops_.attention.RotateAndWriteKv(kv, buffers_.q, buffers_.k, buffers_.v, step.kv_slots,
+                                      rotation);
+      return;
+    }
+    const int dim = config_.head_dim;
+    const float eps = config_.norm_eps;
+    if (config_.qk_norm == QueryKeyNorm::kWidth) {
+      NormaliseWidth(w);
+    } else if (config_.qk_norm == QueryKeyNorm::kHeads) {
+      ops_.rows.RmsNorm(buffers_.q, buffers_.q, w.q_gain, eps);
+      ops_.rows.RmsNorm(buffers_.k, buffers_.k, w.k_gain, eps);
+    }
+    ops_.attention.Rope(buffers_.q, buffers_.query_angles[rope], dim);
+    ops_.attention.Rope(buffers_.k, buffers_.angles[rope], dim);
+    if (config_.qk_norm == QueryKeyNorm::kRotatedHeads) {
+      ops_.rows.RmsNorm(buffers_.q, buffers_.q, w.q_gain, eps);
+      ops_.rows.RmsNorm(buffers_.k, buffers_.k, w.k_gain, eps);
+    }
+    ops_.attention.WriteKv(kv, buffers_.k, buffers_.v, step.kv_slots);
+  }
+
+  // The norm of queries, and that of keys, over the heads of all ranks. A head's squares come from
+  // one rank, and are added in the order of heads, so every number of ranks gives the same sum.
+  void NormaliseWidth(const LayerWeights& w) {
+    const int dim = config_.head_dim;
+    const auto rank = static_cast<size_t>(shard_.rank);
+    const int64_t first_key = shard_.kv_head_begin[rank] - shard_.kv_heads.begin;
+    ops_.rows.SumSquares(buffers_.q_part, buffers_.q, dim, 0);
+    ops_.rows.SumSquares(buffers_.k_part, buffers_.k, dim, static_cast<int>(first_key));
+    if (shard_.size > 1) {
+      comm_.AllGather(buffers_.q_squares, buffers_.q_part, shard_.head_begin);
+      comm_.AllGather(buffers_.k_squares, buffers_.k_part, shard_.kv_head_begin);
+    }
+    const float eps = config_.norm_eps;
+    ops_.rows.RmsNormBySquares(buffers_.q, buffers_.q_squares, w.q_gain,
+                               int64_t{config_.num_heads} * dim, eps);
+    ops_.rows.RmsNormBySquares(buffers_.k, buffers_.k_squares, w.k_gain, config_.kv_width(), eps);
   }
 
   void Attention(int layer, const DeviceStep& step) {
@@ -198,36 +274,51 @@ class Decoder : public Model {
     ops_.attention.PagedAttention(buffers_.a, buffers_.q, cache_.Layer(layer, step.kv), params);
   }
 
-  // Goes on with these rows alone, in memory that is free by now.
-  void KeepRows(kernels::Tensor rows) {
+  // Goes on with these rows alone, in memory that is free by now. Where the MLP reads what
+  // attention read, that is computed again.
+  void KeepRows(kernels::Tensor rows, const Norm& norm) {
     const kernels::Tensor a = buffers_.a, x = buffers_.x;
     buffers_ = all_.First(rows.rows());
     ops_.rows.GatherRows(buffers_.q, a, rows);
     ops_.rows.GatherRows(buffers_.h, x, rows);
     std::swap(buffers_.a, buffers_.q);
     std::swap(buffers_.x, buffers_.h);
+    if (!config_.parallel) return;
+    Normalise(buffers_.h, buffers_.x, norm);
+    input_ = buffers_.h;
   }
 
   void AddAttention(const LayerWeights& w) {
     ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.a, w.o, shard_.head_splits);
     comm_.AllReduceSum(buffers_.sum);
-    AddToStream(w.o_bias, w.attention_output_gain, w.mlp_gain);
+    if (config_.parallel) {
+      AddToStream(w.o_bias, {});
+    } else {
+      NextInput(w.o_bias, w.attention_output_gain, {w.mlp_gain, w.mlp_shift});
+    }
   }
 
-  // The input becomes that of the next layer, normalised with next_gain.
-  void Mlp(const LayerWeights& w, kernels::Tensor next_gain) {
-    const kernels::MatMulInput gated =
-        ops_.matmul.GatedMatMul(input_, {buffers_.gate, w.gate, w.gate_bias},
-                                {buffers_.up, w.up, w.up_bias}, gate_function_, all_.prepared);
-    ops_.matmul.MatMulSplitK(buffers_.sum, gated, w.down, shard_.inner_splits);
+  // The input becomes that of the next layer, normalised with `next`.
+  void Mlp(const LayerWeights& w, const Norm& next) {
+    kernels::MatMulInput inner;
+    if (config_.gated) {
+      inner =
+          ops_.matmul.GatedMatMul(input_, {buffers_.gate, w.gate, w.gate_bias},
+                                  {buffers_.up, w.up, w.up_bias}, gate_function_, all_.prepared);
+    } else {
+      ops_.matmul.MatMul(buffers_.gate, input_, w.gate, w.gate_bias);
+      ops_.rows.GateMul(gate_function_, buffers_.gate, buffers_.gate, kernels::Tensor{});
+      inner = buffers_.gate;
+    }
+    ops_.matmul.MatMulSplitK(buffers_.sum, inner, w.down, shard_.inner_splits);
     comm_.AllReduceSum(buffers_.sum);
-    AddToStream(w.down_bias, w.mlp_output_gain, next_gain);
+    NextInput(w.down_bias, w.mlp_output_gain, next);
   }
 
   // Every rank picks the same experts and holds a part of each. The K splits of an expert are
   // summed before the experts are: each expert's result is rounded once, whatever the number of
   // ranks.
-  void Experts(const LayerWeights& w, kernels::Tensor next_gain) {
+  void Experts(const LayerWeights& w, const Norm& next) {
     kernels::ExpertOps& experts = ops_.experts;
     ops_.matmul.MatMul(buffers_.router_logits, buffers_.h, w.experts.router, kernels::Tensor{});
     kernels::ExpertRoutes routes = buffers_.routes;
@@ -244,20 +335,39 @@ class Decoder : public Model {
                                shard_.expert_splits);
     comm_.AllReduceSum(buffers_.expert_sum);
     experts.CombineExperts(buffers_.sum, buffers_.expert_sum, routes);
-    AddToStream(kernels::Tensor{}, w.mlp_output_gain, next_gain);
+    NextInput(kernels::Tensor{}, w.mlp_output_gain, next);
   }
 
-  // Adds `sum`, through its norm where there is one, to the residual stream. The next input becomes
-  // that with next_gain, unless it is empty.
-  void AddToStream(kernels::Tensor bias, kernels::Tensor output_gain, kernels::Tensor next_gain) {
-    const float eps = config_.rms_norm_eps;
-    if (config_.output_norms) ops_.rows.RmsNorm(buffers_.sum, buffers_.sum, output_gain, eps);
-    if (next_gain.size() == 0) {
-      ops_.rows.AddSum(buffers_.x, buffers_.sum, bias);
-    } else {
-      input_ = ops_.rows.AddSumNorm(buffers_.h, buffers_.x, buffers_.sum, bias, next_gain, eps,
-                                    all_.prepared);
+  // Makes `sum` what is added to the residual stream: normalised with output_gain, unless that is
+  // empty, and multiplied. Biases were multiplied at load.
+  void FinishSum(kernels::Tensor output_gain) {
+    if (output_gain.size() > 0) {
+      ops_.rows.RmsNorm(buffers_.sum, buffers_.sum, output_gain, config_.norm_eps);
     }
+    if (config_.residual_scale != 1) {
+      ops_.rows.Scale(buffers_.sum, static_cast<float>(config_.residual_scale));
+    }
+  }
+
+  // Adds `sum` to the residual stream; the input stays as it is.
+  void AddToStream(kernels::Tensor bias, kernels::Tensor output_gain) {
+    FinishSum(output_gain);
+    ops_.rows.AddSum(buffers_.x, buffers_.sum, bias);
+  }
+
+  // The same, and the next input becomes the stream, normalised with `next` where that has a gain.
+  void NextInput(kernels::Tensor bias, kernels::Tensor output_gain, const Norm& next) {
+    if (next.gain.size() > 0 && config_.norm == NormKind::kRms) {
+      FinishSum(output_gain);
+      input_ = ops_.rows.AddSumNorm(buffers_.h, buffers_.x, buffers_.sum, bias, next.gain,
+                                    config_.norm_eps, all_.prepared);
+      return;
+    }
+    AddToStream(bias, output_gain);
+    input_ = buffers_.x;
+    if (next.gain.size() == 0) return;
+    Normalise(buffers_.h, buffers_.x, next);
+    input_ = buffers_.h;
   }
 
   const ModelConfig& config_;

@@ -8,10 +8,10 @@
 
 namespace continuo::model {
 
-// The decoder-only transformer of Llama, Mistral, Mixtral, Qwen, Gemma 2 and Phi-3: pre-norm layers
-// of rotary grouped-query attention and a gated MLP or a mixture of experts. The families differ in
-// their configuration: biases, norms, windows, caps, activation, rope scaling, experts, a tied
-// head.
+// The decoder-only transformer: layers of rotary grouped-query attention and an MLP or a mixture of
+// experts, composed as ModelConfig describes them. The places and kinds of norms, the rotation and
+// the window of each layer, norms of queries and keys, biases, gates, multipliers and caps are
+// facts of the description; no family is named here.
 absl::StatusOr<std::unique_ptr<Model>> MakeDecoder(const ModelDependencies& parts);
 
 }  // namespace continuo::model

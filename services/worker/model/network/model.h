@@ -9,9 +9,9 @@
 #include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/tensor.h"
-#include "services/worker/model/checkpoint/config.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/network/kv_cache.h"
 
 namespace continuo::model {
@@ -65,8 +65,8 @@ struct ModelDependencies {
 int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
                      kernels::DType activations, int max_rows, const kernels::Device& device);
 
-// Makes the model of the architecture, by the table in registry.cc. Unimplemented names an
-// architecture that is not in it; ResourceExhausted where the device has not enough memory.
+// Makes the model of the architecture (registry.cc). Unimplemented names one that is no family's;
+// ResourceExhausted where the device has not enough memory.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelDependencies& parts);
 
 }  // namespace continuo::model

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/communicator.h"
 #include "kernels/device.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "services/base/status_macros.h"
-#include "services/worker/model/checkpoint/json_file.h"
+#include "services/worker/model/description/json_file.h"
 #include "services/worker/model/tools/make_model.h"
 
 namespace {

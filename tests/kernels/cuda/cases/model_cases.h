@@ -137,7 +137,9 @@ inline void ExpectScoresNear(const std::vector<float>& got, const std::vector<fl
 // of logits whose size is about 1.
 inline void CheckModels(const std::string& device) {
   for (const char* family :
-       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3"}) {
+       {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "phi3",
+        "gemma3_text", "granite", "smollm3", "ministral3", "olmo3", "glm4", "cohere2", "exaone4",
+        "hunyuan_v1_dense", "internlm2", "starcoder2"}) {
     for (const char* dtype : {"fp32", "bf16"}) {
       SCOPED_TRACE(std::string(family) + " " + dtype);
       const TinyModel files({.family = family, .dtype = dtype});

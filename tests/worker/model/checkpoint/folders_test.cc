@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/weights.h"

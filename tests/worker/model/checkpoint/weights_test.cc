@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/bfloat16.h"
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 #include "tests/testing/tiny_model.h"
 
 namespace continuo::model {

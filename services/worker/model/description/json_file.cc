@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/model/checkpoint/json_file.h"
+#include "services/worker/model/description/json_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -65,12 +65,26 @@ absl::StatusOr<JsonObject> JsonObject::Parse(std::string_view name, std::string_
 }
 
 const nlohmann::json& JsonObject::Raw(std::string_view field) const {
+  asked_for_.insert(std::string(field));
   const auto it = value_.find(std::string(field));
   return it == value_.end() ? kNull : *it;
 }
 
 bool JsonObject::Contains(std::string_view field) const {
+  asked_for_.insert(std::string(field));
   return value_.contains(std::string(field));
+}
+
+std::vector<std::string> JsonObject::Unread() const {
+  std::vector<std::string> unread;
+  for (const auto& [field, value] : value_.items()) {
+    if (!asked_for_.contains(field)) unread.push_back(field);
+  }
+  return unread;
+}
+
+void JsonObject::Copy(std::string_view field, const JsonObject& from) {
+  value_[std::string(field)] = from.Raw(field);
 }
 
 bool JsonObject::Has(std::string_view field) const { return !Raw(field).is_null(); }

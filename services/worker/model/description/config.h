@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace continuo::model {
+
+// Defaults of sampling from generation_config.json, for fields that a request does not set.
+struct GenerationDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k;
+  // The end-of-sequence ids that config.json (its text_config too) and generation_config.json name,
+  // ascending and distinct.
+  std::vector<int32_t> eos_token_ids;
+};
+
+// RoPE: how positions become angles (Hugging Face's rope_type).
+struct RopeConfig {
+  enum class Type : uint8_t { kDefault, kLinear, kLlama3, kLong, kYarn, kNone };
+  Type type = Type::kDefault;  // kNone: nothing is rotated
+  double theta = 10000;
+  // Divisor of all frequencies with kLinear, of those of long waves with kLlama3 and kYarn.
+  double factor = 1;
+  // kLlama3 only. Waves shorter than original_context / high_freq_factor stay as they are, those
+  // longer than original_context / low_freq_factor are scaled, and those in between are blended.
+  double low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_context = 0;
+  // kLong only: divisors of the frequencies, [rotary_dim / 2] each. The long ones apply if the
+  // served context is longer than original_context. All requests use the same ones, so that they
+  // can share cached keys.
+  std::vector<double> short_factors, long_factors;
+  double attention_factor = 1;  // factor of cosines and sines
+  // kYarn only. Waves that turn more than beta_fast times in original_context stay as they are,
+  // those that turn less than beta_slow times are scaled, and those in between are blended;
+  // `truncate` rounds the first and the last of these to whole frequencies, outwards.
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
+
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+// The most kinds of RoPE that layers of one model have.
+inline constexpr int kMaxRopes = 3;
+
+// The MLP's activation function: silu, or gelu in its tanh form.
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+// The norms of layers' inputs and of the last one's result: RmsNorm, or LayerNorm, which has a bias
+// in some models.
+enum class NormKind : uint8_t { kRms, kLayer };
+
+// The RmsNorm of queries and keys: of each head, before or after the rotation, or of all heads of a
+// row together, before it.
+enum class QueryKeyNorm : uint8_t { kNone, kHeads, kRotatedHeads, kWidth };
+
+// The names of a layer's tensors in the files, and which of them are joined.
+enum class WeightNames : uint8_t {
+  kLlama,      // mlp.gate_proj …, mlp.experts.0.gate_proj …, mlp.gate for the router
+  kMixtral,    // block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down), block_sparse_moe.gate
+  kFused,      // self_attn.qkv_proj and mlp.gate_up_proj: matrices stacked as rows
+  kGlm,        // mlp.gate_up_proj stacked, norms' names of GLM-4
+  kHunYuan,    // kLlama with self_attn.query_layernorm and key_layernorm
+  kStarCoder,  // mlp.c_fc and c_proj
+  kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
+};
+
+// Layers whose MLP is a choice among many (a mixture of experts).
+struct ExpertsConfig {
+  int num_experts = 0;  // 0: all MLPs are dense
+  int per_token = 0;
+  int intermediate_size = 0;  // of one expert
+  bool normalise = false;     // the chosen experts' weights are divided by their sum
+  std::vector<bool> layers;   // [num_layers]: which have experts
+};
+
+// The description of a decoder, from the checked contents of config.json: what network/decoder
+// composes its layers of. Sizes count elements.
+struct ModelConfig {
+  std::string architecture;  // "LlamaForCausalLM", as family.cc knows it
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int intermediate_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int rotary_dim = 0;      // first elements of each head that are rotated
+  int context_length = 0;  // tokens of one sequence, prompt and answer together
+  WeightNames names = WeightNames::kLlama;
+  bool tied_embeddings = false;  // the head is the embedding
+
+  // Norms. `norm_eps` is that of all of them.
+  NormKind norm = NormKind::kRms;
+  float norm_eps = 1e-6f;
+  bool norm_bias = false;       // of a LayerNorm
+  bool gains_less_one = false;  // the files store norms' gains minus one
+  bool input_norms = true;      // attention and MLP read the residual stream through a norm
+  // The results of attention and MLP pass an RmsNorm of their own before the residual addition.
+  bool output_norms = false;
+  // Attention and MLP read the same norm of the residual stream, and both are added to it.
+  bool parallel = false;
+
+  // Attention.
+  bool qkv_bias = false;
+  bool output_bias = false;  // of the attention's output projection
+  QueryKeyNorm qk_norm = QueryKeyNorm::kNone;
+  // The kinds of RoPE, at most kMaxRopes, and which of them each layer has. The first is that of
+  // layers that attend to the whole context, where there are any.
+  std::vector<RopeConfig> ropes = {RopeConfig{}};
+  std::vector<uint8_t> layer_ropes;  // [num_layers]
+  // The files have rotated pairs side by side, 2i and 2i + 1; loading moves them to i and i + half.
+  bool interleaved_rope = false;
+  // A query at position p is multiplied by 1 + query_growth · ln(1 + ⌊p / query_growth_period⌋).
+  double query_growth = 0;
+  int64_t query_growth_period = 1;
+  // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
+  std::vector<int> windows;  // [num_layers]
+
+  // MLP.
+  Activation activation = Activation::kSilu;
+  bool gated = true;  // activation(gate) · up; else activation(gate), and there is no `up`
+  bool mlp_bias = false;
+  ExpertsConfig experts;
+
+  // Multipliers.
+  double embedding_scale = 1;  // of the embedding, not of a tied head
+  double attention_scale = 0;  // of q·k
+  double residual_scale = 1;   // of what is added to the residual stream
+  double logit_scale = 1;
+  // Soft caps of attention scores and logits: x becomes cap · tanh(x / cap); 0: no cap.
+  float attention_softcap = 0, final_softcap = 0;
+
+  // The files have parts that this model is not made of, such as towers for images: their tensors
+  // are skipped by name (tensor_names.h).
+  bool is_text_part = false;
+  // Patterns of fields and tensors that may stay unread, as ReadModelConfig got them.
+  std::string allow_unread;
+  GenerationDefaults defaults;
+  // For the log: values of the files that the model does not use as they are, such as defaults that
+  // were clamped and ids that were left out.
+  std::vector<std::string> warnings;
+
+  int kv_width() const { return num_kv_heads * head_dim; }
+  const RopeConfig& rope(int layer) const { return ropes[layer_ropes[static_cast<size_t>(layer)]]; }
+  bool has_experts(int layer) const {
+    return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
+  }
+  // True if nothing but a norm of each head and one rotation of queries and keys alike lies between
+  // their products and attention, so that a device may do it in one op (HeadRotation).
+  bool has_plain_heads() const {
+    return (qk_norm == QueryKeyNorm::kNone || qk_norm == QueryKeyNorm::kHeads) && query_growth == 0;
+  }
+};
+
+// Largest sizes accepted; errors name the field that is beyond.
+inline constexpr int kMaxVocabSize = 1 << 22;
+inline constexpr int kMaxHiddenSize = 1 << 17;
+inline constexpr int kMaxIntermediateSize = 1 << 20;
+inline constexpr int kMaxLayers = 1024;
+inline constexpr int kMaxHeads = 1024;
+inline constexpr int kMaxHeadDim = 1024;
+inline constexpr int kMaxContextLength = 1 << 24;
+inline constexpr int kMaxExperts = 1024;
+inline constexpr int kMaxExpertsOfAllLayers = 1 << 16;
+
+// Parses the texts of config.json and generation_config.json (empty: there is none). Of a model for
+// text and more, text_config is what counts. InvalidArgument names the field, its value and the
+// limit; Unimplemented names an architecture, rope type, activation or quantisation that is not
+// known, or a field that nothing here reads and that may change the answer, unless `allow_unread`
+// (known_fields.h) takes it. Defaults of sampling beyond their limits are warnings. Any bytes may
+// be passed.
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
+                                             std::string_view generation_config_json,
+                                             std::string_view allow_unread = "");
+
+// Does the same for the files of a folder, where generation_config.json may be absent, or for the
+// metadata of a GGUF file. NotFound says what is there instead of a folder with config.json.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path,
+                                            std::string_view allow_unread = "");
+
+}  // namespace continuo::model

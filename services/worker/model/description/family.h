@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/worker/model/description/config.h"
+#include "services/worker/model/description/json_file.h"
+
+namespace continuo::model {
+
+// The rule that says which layers attend to a window only, where layer_types does not.
+enum class WindowRule : uint8_t {
+  kNone,
+  kAll,          // all, where sliding_window is set
+  kSwitched,     // all, where use_sliding_window is on
+  kByLayer,      // where that is on: those from max_window_layers on
+  kPeriodic,     // all but every n-th; n is sliding_window_pattern, or else window_period
+  kWithoutRope,  // where use_sliding_window is on: those that are not rotated
+};
+
+// The rule that says which layers have no RoPE.
+enum class RopeScope : uint8_t {
+  kAll,           // all are rotated
+  kWindowed,      // where there are windows, only layers that have one are rotated
+  kWindowedOnly,  // only layers that have a window are rotated
+  kListed,        // no_rope_layers, or every no_rope_layer_interval-th, are not rotated
+};
+
+// The fields that the multipliers of a family come from.
+enum class Multipliers : uint8_t {
+  kNone,
+  kGemma,    // the embedding by the root of its size, q·k by that of query_pre_attn_scalar
+  kGranite,  // embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling
+  kCohere,   // logit_scale
+  kMiniCpm,  // scale_emb, scale_depth, dim_model_base
+};
+
+// A field that says whether matrices have biases, or its older name; null: `fallback` holds always.
+struct BiasField {
+  const char* name = nullptr;
+  const char* older = nullptr;
+  bool fallback = false;
+};
+
+// A family: the facts in which architectures differ, with Hugging Face's defaults for absent
+// fields. config.h says what they mean to the network.
+struct Family {
+  std::string_view architecture;
+  std::string_view model_type;
+  std::string_view title;  // for people: "Llama 2 and 3"
+  int context_length;
+  // Where the fields are absent; 0: they have to be there.
+  int vocab_size = 0, num_heads = 0, num_kv_heads = 0;
+  int head_dim = 0;  // where the field is absent; 0: hidden_size / num_attention_heads
+  bool tied_embeddings = false;
+  WeightNames names = WeightNames::kLlama;
+
+  NormKind norm = NormKind::kRms;
+  const char* eps_field = "rms_norm_eps";
+  double eps = 1e-6;
+  bool norm_bias = false;
+  bool gains_less_one = false;
+  bool input_norms = true, output_norms = false, parallel = false;
+
+  WindowRule window_rule = WindowRule::kNone;
+  int sliding_window = 0;  // where the field is absent; 0: none
+  int window_period = 0;
+  RopeScope rope_scope = RopeScope::kAll;
+  double rope_theta = 10000;
+  // Of layers with windows, unless rope_local_base_freq says otherwise; 0: they are as the others.
+  // rope_scaling is not theirs then.
+  double local_rope_theta = 0;
+  bool scales_full_rope_only = false;  // rope_scaling is not for layers with windows
+  bool states_scaled_context = false;  // max_position_embeddings counts rope_scaling in
+  bool partial_rotary = false;         // reads partial_rotary_factor
+  double rotary_factor = 1;            // where that is absent
+  bool interleaved_rope = false;
+  QueryKeyNorm qk_norm = QueryKeyNorm::kNone;
+  BiasField qkv_bias, output_bias;
+
+  const char* activation_field = "hidden_act";
+  Activation activation = Activation::kSilu;  // where the field is absent
+  bool gated = true;
+  BiasField mlp_bias;
+  // Name of the field with the number of experts; null: the family has no experts.
+  const char* num_experts_field = nullptr;
+
+  Multipliers multipliers = Multipliers::kNone;
+  // Reads attn_logit_softcapping and final_logit_softcapping; these hold where they are absent.
+  bool soft_caps = false;
+  float attention_softcap = 0, final_softcap = 0;
+
+  // A JSON object of fields that must have these values if they are there, and names of fields,
+  // with spaces between them, that change no answer.
+  const char* expected = "{}";
+  const char* ignored = "";
+};
+
+// All families, in the order in which people read them.
+std::span<const Family> Families();
+
+// Null where no family has the architecture.
+const Family* FindArchitecture(std::string_view architecture);
+
+// Returns the family that "architectures" names, or plainly means (LlamaModel), or else the one of
+// "model_type". Unimplemented names the unknown one and lists all known families.
+absl::StatusOr<const Family*> FindFamily(JsonObject& json);
+
+// True for the configuration of a model for text and more, whose text_config is a family's.
+bool HasTextPart(JsonObject& json);
+
+// These fill in parts of a configuration whose sizes are known: `windows`, `ropes` and what belongs
+// to it, `experts`, and the multipliers. ParseWindows returns which layers are of the kind that has
+// windows, though one may be as long as the context and hide nothing; RopeLessLayers takes that.
+// Errors come through json.status(), or are returned.
+std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
+                                 const std::vector<bool>& windowed);
+std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConfig& config);
+absl::Status ParseRopes(const Family& family, JsonObject& json, const std::vector<bool>& windowed,
+                        ModelConfig& config);
+void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config);
+void ParseMultipliers(const Family& family, JsonObject& json, ModelConfig& config);
+
+}  // namespace continuo::model

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fields say of single layers: windows and experts; and multipliers.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "services/worker/model/description/family.h"
+
+namespace continuo::model {
+namespace {
+
+constexpr int kMaxInt = std::numeric_limits<int32_t>::max();
+
+// The window that sliding_window tells; 0: none.
+int WindowLength(const Family& family, JsonObject& json) {
+  if (json.Has("sliding_window")) {
+    return static_cast<int>(json.Int("sliding_window", 1, kMaxInt, std::nullopt));
+  }
+  // Null means none, absent the family's default.
+  return json.Contains("sliding_window") ? 0 : family.sliding_window;
+}
+
+// Reads layer_types, which is there.
+void ReadLayerTypes(JsonObject& json, std::vector<bool>& windowed) {
+  const nlohmann::json& types = json.Raw("layer_types");
+  if (!types.is_array() || types.size() != windowed.size()) {
+    json.Fail("layer_types",
+              absl::StrCat("it must have one entry for each of ", windowed.size(), " layers"));
+    return;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    windowed[i] = types[i] == "sliding_attention";
+    if (!windowed[i] && types[i] != "full_attention") {
+      json.Fail("layer_types", "known are full_attention and sliding_attention");
+    }
+  }
+}
+
+// Reads sliding_window_pattern: a period, or a word of L (local) and G (global) that is repeated
+// and whose last layer is global.
+void ReadPattern(const Family& family, JsonObject& json, std::vector<bool>& windowed) {
+  constexpr std::string_view kField = "sliding_window_pattern";
+  const nlohmann::json& value = json.Raw(kField);
+  if (value.is_string()) {
+    const std::string word = value.get<std::string>();
+    if (word.empty() || word.find_first_not_of("LG") != word.npos) {
+      return json.Fail(kField, "it must be a number, or a word of L and G");
+    }
+    for (size_t i = 0; i < windowed.size(); ++i) {
+      windowed[i] = word[i % word.size()] == 'L' && i + 1 < windowed.size();
+    }
+    return;
+  }
+  const int64_t period = json.Int(kField, 1, kMaxInt, family.window_period);
+  for (size_t i = 0; i < windowed.size(); ++i) {
+    windowed[i] = static_cast<int64_t>(i + 1) % period != 0;
+  }
+}
+
+// Which layers have no RoPE by no_rope_layers, whose ones are layers that have it.
+std::vector<bool> ReadRopeLess(JsonObject& json, size_t num_layers) {
+  std::vector<bool> without(num_layers);
+  const nlohmann::json& list = json.Raw("no_rope_layers");
+  const int64_t interval = json.Int("no_rope_layer_interval", 1, kMaxInt, 4);
+  if (list.is_null()) {
+    for (size_t i = 0; i < num_layers; ++i) {
+      without[i] = static_cast<int64_t>(i + 1) % interval == 0;
+    }
+    return without;
+  }
+  if (!list.is_array() || list.size() != num_layers) {
+    json.Fail("no_rope_layers",
+              absl::StrCat("it must have one entry for each of ", num_layers, " layers"));
+    return without;
+  }
+  for (size_t i = 0; i < num_layers; ++i) {
+    if (list[i] != 0 && list[i] != 1) json.Fail("no_rope_layers", "entries must be 0 or 1");
+    without[i] = list[i] == 0;
+  }
+  return without;
+}
+
+}  // namespace
+
+std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
+                                 const std::vector<bool>& windowed) {
+  std::vector<bool> without(windowed.size());
+  if (family.rope_scope == RopeScope::kListed) return ReadRopeLess(json, windowed.size());
+  const bool has_windows = WindowLength(family, json) > 0;
+  if (family.rope_scope == RopeScope::kWindowedOnly ||
+      (family.rope_scope == RopeScope::kWindowed && has_windows)) {
+    for (size_t i = 0; i < windowed.size(); ++i) without[i] = !windowed[i];
+  }
+  return without;
+}
+
+std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConfig& config) {
+  const size_t num_layers = static_cast<size_t>(config.num_layers);
+  config.windows.assign(num_layers, 0);
+  std::vector<bool> windowed(num_layers);
+  const WindowRule rule = family.window_rule;
+  const int length = WindowLength(family, json);
+  const bool has_switch = rule == WindowRule::kSwitched || rule == WindowRule::kByLayer ||
+                          rule == WindowRule::kWithoutRope;
+  const bool is_on = !has_switch || json.Bool("use_sliding_window", false);
+  const int64_t first = json.Int("max_window_layers", 0, kMaxInt, 28);
+  if (!is_on) {
+    json.Raw("layer_types");  // says nothing then
+    return windowed;
+  }
+  if (json.Has("layer_types")) {
+    ReadLayerTypes(json, windowed);
+    json.Raw("sliding_window_pattern");
+  } else if (rule == WindowRule::kAll || rule == WindowRule::kSwitched) {
+    windowed.assign(num_layers, true);
+  } else if (rule == WindowRule::kPeriodic) {
+    if (length > 0) ReadPattern(family, json, windowed);
+    json.Raw("sliding_window_pattern");
+  } else if (rule == WindowRule::kByLayer) {
+    for (size_t i = 0; i < num_layers; ++i) windowed[i] = static_cast<int64_t>(i) >= first;
+  } else if (rule == WindowRule::kWithoutRope) {
+    windowed = RopeLessLayers(family, json, windowed);
+  }
+  if (length == 0) return std::vector<bool>(num_layers);
+  for (size_t i = 0; i < num_layers; ++i) config.windows[i] = windowed[i] ? length : 0;
+  return windowed;
+}
+
+void ParseMultipliers(const Family& family, JsonObject& json, ModelConfig& config) {
+  const double hidden = config.hidden_size;
+  const auto number = [&json](std::string_view field, double fallback) {
+    return json.Number(field, 1e-6, 1e6, fallback);
+  };
+  config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  switch (family.multipliers) {
+    case Multipliers::kNone:
+      break;
+    case Multipliers::kGemma:
+      config.embedding_scale = std::sqrt(hidden);
+      if (family.output_norms) {  // the first Gemma has no such field
+        config.attention_scale =
+            1 / std::sqrt(json.Number("query_pre_attn_scalar", 1e-3, 1e6, 256));
+      }
+      break;
+    case Multipliers::kGranite:
+      config.embedding_scale = number("embedding_multiplier", 1);
+      config.attention_scale = number("attention_multiplier", 1);
+      config.residual_scale = number("residual_multiplier", 1);
+      config.logit_scale = 1 / number("logits_scaling", 1);
+      break;
+    case Multipliers::kCohere:
+      config.logit_scale = number("logit_scale", 0.0625);
+      break;
+    case Multipliers::kMiniCpm:
+      config.embedding_scale = number("scale_emb", 1);
+      config.residual_scale = number("scale_depth", 1) / std::sqrt(config.num_layers);
+      config.logit_scale = number("dim_model_base", 1) / hidden;
+      break;
+  }
+  if (!family.soft_caps) return;
+  const auto cap = [&json](std::string_view field, float fallback) {
+    // Null means none, absent the default.
+    if (!json.Contains(field)) return fallback;
+    return json.Has(field) ? static_cast<float>(json.Number(field, 1e-3, 1e6, std::nullopt)) : 0.0f;
+  };
+  config.attention_softcap = cap("attn_logit_softcapping", family.attention_softcap);
+  config.final_softcap = cap("final_logit_softcapping", family.final_softcap);
+}
+
+void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
+  ExpertsConfig& experts = config.experts;
+  experts.layers.assign(static_cast<size_t>(config.num_layers), false);
+  if (family.num_experts_field == nullptr) return;
+  const bool is_mixtral = family.names == WeightNames::kMixtral;
+  const auto number = [&json](std::string_view field, int64_t min, int64_t max, int64_t fallback) {
+    return static_cast<int>(json.Int(field, min, max, fallback));
+  };
+  experts.num_experts =
+      number(family.num_experts_field, is_mixtral ? 1 : 0, kMaxExperts, is_mixtral ? 8 : 128);
+  if (experts.num_experts == 0) return;
+  const int64_t per_token = is_mixtral ? 2 : 8;
+  const int64_t total = int64_t{experts.num_experts} * config.num_layers;
+  if (total > kMaxExpertsOfAllLayers) {
+    return json.Fail(family.num_experts_field,
+                     absl::StrCat("with ", config.num_layers, " layers there are ", total,
+                                  " experts, at most ", kMaxExpertsOfAllLayers, " are taken"));
+  }
+  experts.per_token = number("num_experts_per_tok", 1, experts.num_experts,
+                             std::min<int64_t>(per_token, experts.num_experts));
+  if (is_mixtral) {
+    experts.intermediate_size = config.intermediate_size;
+    experts.normalise = true;
+    experts.layers.assign(static_cast<size_t>(config.num_layers), true);
+    return;
+  }
+  experts.intermediate_size = number("moe_intermediate_size", 1, kMaxIntermediateSize, 768);
+  experts.normalise = json.Bool("norm_topk_prob", false);
+  const int64_t step = number("decoder_sparse_step", 1, kMaxInt, 1);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    experts.layers[static_cast<size_t>(i)] = (i + 1) % step == 0;
+  }
+  const nlohmann::json& dense = json.Raw("mlp_only_layers");
+  if (dense.is_null()) return;
+  const std::string allowed =
+      absl::StrCat("it must be a list of layers, each from 0 to ", config.num_layers - 1);
+  if (!dense.is_array()) return json.Fail("mlp_only_layers", allowed);
+  for (const nlohmann::json& layer : dense) {
+    // Whatever is negative is too large without a sign.
+    const bool fits = layer.is_number_integer() &&
+                      layer.get<uint64_t>() < static_cast<uint64_t>(config.num_layers);
+    if (!fits) return json.Fail("mlp_only_layers", allowed);
+    experts.layers[layer.get<size_t>()] = false;
+  }
+}
+
+}  // namespace continuo::model

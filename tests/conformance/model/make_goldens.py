@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes tests/conformance/model/families/*.json: logits of tiny models of every family, computed by transformers.
+
+    PYTHON tests/conformance/model/make_goldens.py [NAME...]
+
+PYTHON has torch and transformers 5.23; no test needs them. A file holds a config.json, the names, shapes and
+distributions of the tensors, some sequences and the logits of some of their rows, in float64 but for what
+transformers itself computes in float32. Weights are not stored: element i of a tensor follows from its name and i
+(`weights` below, WeightOf in family_goldens.h).
+"""
+import copy
+import json
+import math
+import os
+import pathlib
+import sys
+
+import numpy
+import torch
+import transformers
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "families"
+VOCABULARY = 23
+LENGTHS = (19, 7, 12)
+MASK = (1 << 64) - 1
+
+
+def weights(name, shape, offset, amplitude):
+    """The elements of a tensor, float32: offset + amplitude · u, u in [-1, 1) from a hash of name and index."""
+    key = 0xCBF29CE484222325
+    for byte in name.encode():
+        key = ((key ^ byte) * 0x100000001B3) & MASK
+    x = numpy.arange(math.prod(shape), dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15) + numpy.uint64(key)
+    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+    x = x ^ (x >> numpy.uint64(31))
+    u = (x >> numpy.uint64(40)).astype(numpy.float64) * 2.0**-23 - 1
+    return torch.from_numpy((offset + amplitude * u).astype(numpy.float32)).reshape(shape)
+
+
+def distribution(name, shape, gains_less_one):
+    """Offset and amplitude, numbers that binary fractions hold."""
+    if len(shape) == 1:
+        is_gain = name.endswith("norm.weight")
+        return (0 if gains_less_one or not is_gain else 1), 0.25
+    if name.endswith(("embed_tokens.weight", "lm_head.weight", "tok_embeddings.weight", "output.weight")):
+        return 0, 0.5
+    return 0, 2.0 ** round(math.log2(1.7 / math.sqrt(shape[-1])))
+
+
+def base(*absent, **more):
+    """What config.json of a tiny model has, but for some fields, and more of them."""
+    config = {"vocab_size": VOCABULARY, "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+            "eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": False, **more}
+    return {field: value for field, value in config.items() if field not in absent}
+
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+TINY_VISION = {
+    "gemma3": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+               "image_size": 28, "patch_size": 14, "model_type": "siglip_vision_model"},
+    "mistral3": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+                 "image_size": 28, "patch_size": 14, "head_dim": 4, "model_type": "pixtral"},
+}
+
+# Name -> architecture, config.json as such models are published with, and changes of a field of it that must
+# move the logits or be refused, which shows that the tests can fail.
+GEMMA3 = dict(head_dim=8, hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=12, sliding_window=5,
+              rope_theta=1000000.0, rope_local_base_freq=10.0, model_type="gemma3_text", num_hidden_layers=4)
+CASES = {
+    "gemma": ("GemmaForCausalLM", base(head_dim=8, hidden_act="gelu", tie_word_embeddings=True, model_type="gemma"),
+              {"rope_theta": 10.0}),
+    "gemma3": ("Gemma3ForCausalLM",
+               base(**GEMMA3, tie_word_embeddings=True, sliding_window_pattern=3,
+                    rope_scaling={"rope_type": "linear", "factor": 8.0}),
+               {"sliding_window": 60, "rope_local_base_freq": 10000.0, "query_pre_attn_scalar": 8,
+                "sliding_window_pattern": 2, "rope_scaling": None}),
+    "gemma3_images": ("Gemma3ForConditionalGeneration",
+                      {"model_type": "gemma3", "text_config": base(**GEMMA3, layer_types=[SLIDING, FULL] * 2,
+                                                                   tie_word_embeddings=True),
+                       "vision_config": TINY_VISION["gemma3"], "mm_tokens_per_image": 4, "image_token_index": 22,
+                       "boi_token_index": 21, "eoi_token_index": 20, "tie_word_embeddings": True}, {}),
+    "granite": ("GraniteForCausalLM",
+                base(embedding_multiplier=12.0, attention_multiplier=0.25, residual_multiplier=0.22,
+                     logits_scaling=8.0, attention_bias=True, mlp_bias=True, model_type="granite"),
+                {"embedding_multiplier": 11.0, "attention_multiplier": 0.125, "residual_multiplier": 0.3,
+                 "logits_scaling": 4.0}),
+    "smollm3": ("SmolLM3ForCausalLM",
+                base(num_hidden_layers=4, no_rope_layer_interval=2, no_rope_layers=[1, 0, 1, 0], rope_theta=50.0,
+                     tie_word_embeddings=True, use_sliding_window=False, sliding_window=None,
+                     layer_types=[FULL] * 4, max_window_layers=28, model_type="smollm3"),
+                {"no_rope_layers": [1, 1, 1, 1], "rope_theta": 10000.0}),
+    "smollm3_windows": ("SmolLM3ForCausalLM",
+                        base(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0], rope_theta=50.0,
+                             use_sliding_window=True, sliding_window=4, model_type="smollm3"),
+                        {"use_sliding_window": False, "sliding_window": 6}),
+    "seed_oss": ("SeedOssForCausalLM", base(head_dim=8, attention_bias=True, attention_out_bias=False,
+                                            rope_theta=100.0, model_type="seed_oss"), {"rope_theta": 10000.0}),
+    "phi4": ("Phi3ForCausalLM", base(partial_rotary_factor=0.75, num_attention_heads=3,
+                                     num_key_value_heads=1, sliding_window=6, rope_theta=50.0, model_type="phi3"),
+             {"sliding_window": None}),
+    "qwen2_yarn": ("Qwen2ForCausalLM", base(rope_scaling=YARN, rope_theta=100.0, model_type="qwen2"),
+                   {"rope_scaling": None}),
+    "qwen3_yarn": ("Qwen3ForCausalLM",
+                   base(rope_scaling={**YARN, "beta_fast": 2.0, "beta_slow": 0.25, "attention_factor": 1.5},
+                        head_dim=16, rope_theta=100.0, model_type="qwen3"),
+                   {"rope_scaling": YARN}),
+    "llama_yarn": ("LlamaForCausalLM",
+                   base(rope_scaling={**YARN, "mscale": 1.5, "mscale_all_dim": 0.5, "truncate": False},
+                        head_dim=16, rope_theta=100.0, model_type="llama"),
+                   {"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "ministral": ("MinistralForCausalLM", base(head_dim=8, sliding_window=5, layer_types=[SLIDING, FULL, SLIDING],
+                                               model_type="ministral"), {"sliding_window": 8}),
+    "ministral3": ("Ministral3ForCausalLM",
+                   base(head_dim=8, model_type="ministral3",
+                        rope_parameters={**YARN, "rope_theta": 100.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                                         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}),
+                   {"rope_parameters": {**YARN, "rope_theta": 100.0, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "mistral3_images": ("Mistral3ForConditionalGeneration",
+                        {"model_type": "mistral3", "text_config": base(head_dim=8, sliding_window=None,
+                                                                       rope_theta=100.0, model_type="mistral"),
+                         "vision_config": TINY_VISION["mistral3"], "image_token_index": 10,
+                         "spatial_merge_size": 2, "tie_word_embeddings": False}, {}),
+    "olmo2": ("Olmo2ForCausalLM", base(rope_theta=50.0, model_type="olmo2"), {"rope_theta": 10000.0}),
+    "olmo3": ("Olmo3ForCausalLM",
+              base(num_hidden_layers=4, sliding_window=5, rope_theta=500000.0, model_type="olmo3",
+                   rope_scaling={**YARN, "attention_factor": 1.25, "beta_fast": 32.0, "beta_slow": 1.0}),
+              {"sliding_window": 9, "layer_types": [SLIDING] * 4, "rope_scaling": None}),
+    "glm": ("GlmForCausalLM", base(head_dim=8, attention_bias=True, partial_rotary_factor=0.5, rope_theta=10.0,
+                                   model_type="glm"), {"partial_rotary_factor": 0.75}),
+    "glm4": ("Glm4ForCausalLM", base(head_dim=8, attention_bias=True, partial_rotary_factor=0.5, rope_theta=10.0,
+                                     model_type="glm4"), {"partial_rotary_factor": 1.0, "rope_theta": 50.0}),
+    "cohere2": ("Cohere2ForCausalLM",
+                base("rms_norm_eps", num_hidden_layers=4, layer_norm_eps=1e-5, logit_scale=0.25, sliding_window=5,
+                     sliding_window_pattern=3, rope_theta=50.0, tie_word_embeddings=True, model_type="cohere2"),
+                {"sliding_window": 9, "logit_scale": 0.5, "sliding_window_pattern": 2, "use_qk_norm": True}),
+    "exaone4": ("Exaone4ForCausalLM",
+                base(num_hidden_layers=4, sliding_window=5, sliding_window_pattern="LLG",
+                     layer_types=[SLIDING, SLIDING, FULL, FULL], rope_theta=50.0, model_type="exaone4"),
+                {"sliding_window": 9, "rope_theta": 5000.0}),
+    "exaone4_full": ("Exaone4ForCausalLM",
+                     base(sliding_window=None, sliding_window_pattern=None, layer_types=[FULL] * 3, rope_theta=50.0,
+                          model_type="exaone4"), {"rope_theta": 5000.0}),
+    "ernie4_5": ("Ernie4_5ForCausalLM", base(head_dim=8, use_bias=True, rope_theta=50.0, model_type="ernie4_5"),
+                 {"rope_theta": 5000.0}),
+    "hunyuan": ("HunYuanDenseV1ForCausalLM",
+                base(head_dim=8, rope_theta=10.0, model_type="hunyuan_v1_dense", use_qk_norm=True,
+                     rope_scaling={"type": "dynamic", "alpha": 20.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1,
+                                   "mscale": 1.0, "mscale_all_dim": 1.0}),
+                {"rope_scaling": None, "use_qk_norm": False}),
+    "internlm3": ("InternLM3ForCausalLM", base(head_dim=8, qkv_bias=True, bias=True, rope_theta=50.0,
+                                               rope_scaling={"rope_type": "dynamic", "factor": 6.0},
+                                               model_type="internlm3"), {"rope_theta": 5000.0}),
+    "internlm2": ("InternLM2ForCausalLM", base(bias=True, rope_theta=50.0, hidden_act="silu", model_type="internlm2"),
+                  {"rope_theta": 5000.0}),
+    "minicpm": ("MiniCPMForCausalLM",
+                base(scale_emb=12, scale_depth=1.4, dim_model_base=8, rope_theta=50.0, model_type="minicpm"),
+                {"scale_emb": 11, "scale_depth": 1.0, "dim_model_base": 16}),
+    "starcoder2": ("Starcoder2ForCausalLM",
+                   base("rms_norm_eps", hidden_act="gelu_pytorch_tanh", norm_epsilon=1e-4, use_bias=True, sliding_window=5,
+                        rope_theta=50.0, tie_word_embeddings=True, model_type="starcoder2"),
+                   {"sliding_window": 9, "norm_epsilon": 0.5, "hidden_act": "silu"}),
+}
+
+
+def without(config, *fields):
+    return {field: value for field, value in config.items() if field not in fields}
+
+
+def reference(architecture, config):
+    """The class and configuration that compute the architecture, where transformers has no class of its own."""
+    if architecture == "InternLM2ForCausalLM":
+        return "LlamaForCausalLM", {**without(config, "bias"), "attention_bias": True, "model_type": "llama"}
+    if architecture == "InternLM3ForCausalLM":
+        return "LlamaForCausalLM", {**without(config, "bias", "qkv_bias"), "attention_bias": True, "mlp_bias": True,
+                                    "model_type": "llama"}
+    if architecture == "MiniCPMForCausalLM":
+        head_dim = config["hidden_size"] // config["num_attention_heads"]
+        return "GraniteForCausalLM", {
+            **without(config, "scale_emb", "scale_depth", "dim_model_base"), "model_type": "granite",
+            "embedding_multiplier": config["scale_emb"], "attention_multiplier": head_dim**-0.5,
+            "residual_multiplier": config["scale_depth"] / math.sqrt(config["num_hidden_layers"]),
+            "logits_scaling": config["hidden_size"] / config["dim_model_base"]}
+    return architecture, config
+
+
+INTERNLM2 = {"self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+             "mlp.down_proj": "feed_forward.w2", "input_layernorm": "attention_norm",
+             "post_attention_layernorm": "ffn_norm", "model.embed_tokens": "model.tok_embeddings", "lm_head": "output"}
+
+
+def internlm2_parts(name, config):
+    """The stored tensor that a Llama tensor of queries, keys or values is cut of, its rows there, and all rows."""
+    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    dim, per_group = config["hidden_size"] // heads, heads // groups
+    stride = (per_group + 2) * dim
+    for part, first, count in (("q_proj", 0, per_group), ("k_proj", per_group, 1), ("v_proj", per_group + 1, 1)):
+        if f"self_attn.{part}." in name:
+            rows = [g * stride + first * dim + i for g in range(groups) for i in range(count * dim)]
+            return name.replace(f"self_attn.{part}", "attention.wqkv"), rows, groups * stride
+    return None
+
+
+def make(name):
+    architecture, config, changes = CASES[name]
+    config = {"architectures": [architecture], **config}
+    reference_name, reference_config = reference(architecture, copy.deepcopy(config))  # transformers changes it
+    model_class = getattr(transformers, reference_name)
+    settings = model_class.config_class.from_dict(
+        {k: v for k, v in reference_config.items() if k != "architectures"})
+    settings._attn_implementation = "eager"
+    model = model_class(settings).double().eval()
+    less_one = "Gemma" in architecture
+    stored, state = {}, {}
+    parameters = dict(model.named_parameters())  # tied ones once
+    for own, parameter in parameters.items():
+        shape = list(parameter.shape)
+        rows = None
+        published = own
+        if architecture == "InternLM2ForCausalLM":
+            cut = internlm2_parts(own, config)
+            if cut is not None:
+                published, rows, total = cut
+                shape[0] = total
+            else:
+                for old, new in INTERNLM2.items():
+                    published = published.replace(old, new)
+        spread = distribution(published, shape, less_one)
+        stored[published] = [shape, *spread]
+        values = weights(published, shape, *spread)
+        state[own] = (values if rows is None else values[rows]).double()
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected, unexpected
+    for own in missing:  # buffers, and tied weights
+        assert own not in parameters, own
+    model.tie_weights()
+    random = numpy.random.default_rng(5)
+    sequences, logits = [], []
+    for length in LENGTHS:
+        ids = [int(i) for i in random.integers(3, 20, length)]
+        with torch.no_grad():
+            result = model(input_ids=torch.tensor([ids])).logits[0].double()
+        rows = sorted({0, 1, length // 2, length - 2, length - 1})
+        sequences.append({"ids": ids, "rows": rows})
+        logits.append([[float(f"{x:.7g}") for x in result[row].tolist()] for row in rows])
+    saved = None
+    if reference_name == architecture:
+        # As this version of transformers writes it.
+        saved = json.loads(model.config.to_json_string(use_diff=True))
+        saved["architectures"] = [architecture]
+    return {"config": config, "saved_config": saved, "changes": changes, "tensors": stored, "sequences": sequences,
+            "logits": logits}
+
+
+def text(golden):
+    """JSON with a line for each entry that people compare."""
+    lines = []
+    for key, value in golden.items():
+        if key in ("tensors", "logits", "sequences"):
+            items = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()] if isinstance(
+                value, dict) else ["  " + json.dumps(v, separators=(",", ":")) for v in value]
+            opened, closed = ("{", "}") if isinstance(value, dict) else ("[", "]")
+            lines.append(f" {json.dumps(key)}: {opened}\n" + ",\n".join(items) + f"\n {closed}")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main():
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    torch.set_num_threads(1)
+    FOLDER.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or CASES:
+        path = FOLDER / f"{name}.json"
+        path.write_text(text(make(name)))
+        print(f"{path.name}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

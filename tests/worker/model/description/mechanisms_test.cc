@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fields say of the mechanisms of families, and which fields are refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "services/worker/model/description/family.h"
+#include "services/worker/model/network/rope.h"
+#include "tests/worker/model/description/config_cases.h"
+
+namespace continuo::model {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(MechanismsTest, YarnScalesLongWavesAndItsContext) {
+  json config = With(Llama(), {{"max_position_embeddings", 32},
+                               {"rope_theta", 100.0},
+                               {"rope_scaling",
+                                {{"type", "yarn"},
+                                 {"factor", 4.0},
+                                 {"original_max_position_embeddings", 8},
+                                 {"beta_fast", 1.2},
+                                 {"beta_slow", 0.05}}}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.context_length, 32);
+  EXPECT_NEAR(parsed.ropes[0].attention_factor, 0.1 * std::log(4.0) + 1, 1e-12);
+  // Waves of 1, 100^-1/4 … turn 1.27, 0.40, 0.13, 0.04 times in 8 positions: the first stays, the
+  // last is divided, and those in between are blended in equal steps from index 0 to 3.
+  const std::vector<float> f = RopeFrequencies(parsed.ropes[0], 8, 32);
+  for (int i = 0; i < 4; ++i) {
+    const double whole = std::pow(100.0, -i / 4.0), keep = 1 - i / 3.0;
+    EXPECT_NEAR(f[static_cast<size_t>(i)], keep * whole + (1 - keep) * whole / 4, 1e-6) << i;
+  }
+  // The context is that of the scaling also where the file states the one before.
+  config["max_position_embeddings"] = 8;
+  EXPECT_EQ(Parse(config)->context_length, 32);
+  config["rope_scaling"]["mscale"] = 2.0;
+  config["rope_scaling"]["mscale_all_dim"] = 1.0;
+  EXPECT_NEAR(Parse(config)->ropes[0].attention_factor,
+              (0.2 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1), 1e-12);
+  config["rope_scaling"]["attention_factor"] = 1.5;
+  EXPECT_EQ(Parse(config)->ropes[0].attention_factor, 1.5);
+  config["rope_theta"] = 1.0;
+  EXPECT_THAT(Error(config), HasSubstr("larger than 1"));
+}
+
+TEST(MechanismsTest, DynamicScalingIsNoneWithinTheContextOrAFixedTheta) {
+  json config = With(Llama(), {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.ropes[0].type, RopeConfig::Type::kDefault);
+  EXPECT_EQ(parsed.context_length, 2048);
+  EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr("dynamic")));
+  config["rope_scaling"]["alpha"] = 1000.0;
+  EXPECT_NEAR(Parse(config)->ropes[0].theta, 10000 * std::pow(1000.0, 8.0 / 6), 1e-3);
+}
+
+TEST(MechanismsTest, LayersHaveTheRopeOfTheirKind) {
+  json config = With(Llama(), {{"architectures", {"Gemma3ForCausalLM"}},
+                               {"sliding_window", 100},
+                               {"sliding_window_pattern", 2},
+                               {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}});
+  const ModelConfig older = *Parse(config);
+  EXPECT_EQ(older.context_length, 2048);  // stated after scaling
+  EXPECT_THAT(older.windows, ElementsAre(100, 0, 100, 0));
+  EXPECT_EQ(older.rope(0).theta, 10000);
+  EXPECT_EQ(older.rope(0).type, RopeConfig::Type::kDefault);
+  EXPECT_EQ(older.rope(1).theta, 1e6);
+  EXPECT_EQ(older.rope(1).factor, 8);
+  config.erase("rope_scaling");
+  config["rope_parameters"] = {
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 20.0}}},
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 30.0}}}};
+  const ModelConfig newer = *Parse(config);
+  EXPECT_EQ(newer.rope(2).theta, 20);
+  EXPECT_EQ(newer.rope(3).theta, 30);
+  EXPECT_EQ(newer.rope(3).factor, 8);
+  config["rope_parameters"]["chunked_attention"] = {{"rope_theta", 1.0}};
+  EXPECT_THAT(Error(config), HasSubstr("chunked_attention"));
+}
+
+TEST(MechanismsTest, WindowsFollowLayerTypesInEveryFamily) {
+  for (const char* family : {"LlamaForCausalLM", "MistralForCausalLM", "GraniteForCausalLM"}) {
+    const json config =
+        With(Llama(),
+             {{"architectures", {family}},
+              {"sliding_window", 100},
+              {"layer_types",
+               {"full_attention", "sliding_attention", "full_attention", "sliding_attention"}}});
+    EXPECT_THAT(Parse(config)->windows, ElementsAre(0, 100, 0, 100)) << family;
+  }
+}
+
+TEST(MechanismsTest, TheTextPartOfAModelForImagesIsRead) {
+  json text = With(Llama(), {{"model_type", "mistral"}, {"sliding_window", nullptr}});
+  text.erase("architectures");
+  json config = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                 {"model_type", "mistral3"},
+                 {"text_config", text},
+                 {"vision_config", {{"hidden_size", 8}}},
+                 {"spatial_merge_size", 2}};
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.architecture, "MistralForCausalLM");
+  EXPECT_TRUE(parsed.is_text_part);
+  EXPECT_FALSE(parsed.tied_embeddings);
+  config["tie_word_embeddings"] = true;  // the whole model's word
+  EXPECT_TRUE(Parse(config)->tied_embeddings);
+  config["text_config"]["hidden_size"] = 0;
+  EXPECT_THAT(Error(config), HasSubstr("text_config: hidden_size"));
+  config["text_config"]["model_type"] = "unheard_text";
+  EXPECT_THAT(Error(config), HasSubstr("unheard_text"));
+  EXPECT_FALSE(Parse(Llama())->is_text_part);
+}
+
+TEST(MechanismsTest, FieldsThatNobodyReadsAreRefusedUnlessTheyAreOffOrAllowed) {
+  EXPECT_THAT(Error(With(Llama(), {{"attention_sinks", 4}})),
+              AllOf(HasSubstr("attention_sinks"), HasSubstr("allow_unread")));
+  EXPECT_THAT(Error(With(Llama(), {{"rope_scaling",
+                                    {{"type", "linear"}, {"factor", 2.0}, {"surprise", 1}}}})),
+              AllOf(HasSubstr("rope_scaling"), HasSubstr("surprise")));
+  for (const json& off : {json(nullptr), json(false), json(""), json::array(), json::object()}) {
+    EXPECT_TRUE(Parse(With(Llama(), {{"attention_sinks", off}})).ok()) << off;
+  }
+  for (const char* harmless : {"attention_dropout", "torch_dtype", "transformers_version",
+                               "_name_or_path", "image_token_id", "initializer_range"}) {
+    EXPECT_TRUE(Parse(With(Llama(), {{harmless, 7}})).ok()) << harmless;
+  }
+  const std::string text = With(Llama(), {{"attention_sinks", 4}, {"other", 1}}).dump();
+  EXPECT_TRUE(ParseModelConfig(text, "", "attention_*,other").ok());
+  EXPECT_FALSE(ParseModelConfig(text, "", "attention_*").ok());
+  // A family's own fields are no other's.
+  EXPECT_THAT(Error(With(Llama(), {{"residual_multiplier", 0.5}})),
+              HasSubstr("residual_multiplier"));
+  EXPECT_THAT(
+      Error(With(Llama(), {{"architectures", {"Cohere2ForCausalLM"}}, {"use_qk_norm", true}})),
+      HasSubstr("use_qk_norm"));
+}
+
+TEST(MechanismsTest, EveryFamilyHasDefaultsThatParse) {
+  for (const Family& family : Families()) {
+    const json config = With(Llama(), {{"architectures", {std::string(family.architecture)}},
+                                       {"model_type", std::string(family.model_type)}});
+    const auto parsed = Parse(config);
+    ASSERT_TRUE(parsed.ok()) << family.title << ": " << parsed.status();
+    EXPECT_EQ(parsed->architecture, family.architecture);
+    EXPECT_EQ(FindArchitecture(parsed->architecture), &family);
+    EXPECT_LE(parsed->ropes.size(), size_t{kMaxRopes});
+  }
+}
+
+}  // namespace
+}  // namespace continuo::model
