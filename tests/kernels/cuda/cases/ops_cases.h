@@ -143,7 +143,7 @@ inline void CheckLayerNorm(kernels::Device& b, int64_t rows, const std::vector<i
         const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, n, random);
         const DeviceTensor in(b, x), gains(b, gain), biases(b, bias),
             out(b, HostTensor::Poisoned(type, rows, n));
-        const kernels::Tensor added = with_bias ? biases.tensor() : kernels::Tensor();
+        const kernels::Tensor added = with_bias ? kernels::Tensor(biases) : kernels::Tensor();
         b.ops().rows.LayerNorm(out, in, gains, added, 1e-5f);
         const Matrix expected = ReferenceLayerNorm(x.matrix(), gain.matrix(),
                                                    with_bias ? bias.matrix() : Matrix(), 1e-5f);
