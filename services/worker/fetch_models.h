@@ -12,7 +12,7 @@ namespace continuo::worker {
 // (hub_settings.h). Progress goes to the log. Blocks. Errors as hub::FetchModel.
 absl::StatusOr<WorkerConfig> FetchModels(WorkerConfig config, const Clock* clock);
 
-// The same of what the cache has, without asking a hub: NotFound where that is not all.
+// Does the same with what the cache has and asks no hub. NotFound where a model is not whole there.
 absl::StatusOr<WorkerConfig> FindFetchedModels(WorkerConfig config);
 
 }  // namespace continuo::worker

@@ -394,12 +394,18 @@ class Module {
 absl::Status MakeExperts(const Parts& parts, const std::string& module, const StoredPart& blocks,
                          Assembly& assembly) {
   constexpr int64_t kGroup = 32;
+  // Many times as many as any model has; each becomes matrices that take more memory than a file
+  // needs to say so.
+  constexpr int64_t kMaxExperts = 4096;
   const Shape& shape = blocks.shape;
   RETURN_IF_ERROR(CheckPart(blocks, "U8", shape, "MXFP4"));
   if (shape.size() != 4 || shape[3] != kGroup / 2 ||
       !std::ranges::all_of(shape, [](int64_t n) { return n >= 1 && n < kMaxSide / kGroup; })) {
     return Error(blocks, " has the shape ", ShapeText(shape),
                  ", MXFP4 asks for [experts, rows, groups, ", kGroup / 2, "]");
+  }
+  if (shape[0] > kMaxExperts) {
+    return Error(blocks, " has ", shape[0], " experts, the limit is ", kMaxExperts);
   }
   const std::string scales_name = absl::StrCat(module, "_scales");
   const auto scales = parts.find(scales_name);

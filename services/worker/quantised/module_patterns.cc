@@ -4,9 +4,11 @@
 #include <re2/re2.h>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace continuo::quantised {
 namespace {
@@ -14,6 +16,8 @@ namespace {
 constexpr size_t kMaxPatterns = 1 << 20, kMaxExpressions = 256;
 constexpr int64_t kExpressionBytes = 1 << 20;
 constexpr size_t kMaxShown = 80;
+// Of a name that is a part of others, so that few parts of a long name are looked up.
+constexpr std::ptrdiff_t kMaxDots = 31;
 constexpr std::string_view kExpression = "re:";
 
 bool IsExpression(std::string_view text) {
@@ -38,7 +42,14 @@ absl::StatusOr<ModulePatterns> ModulePatterns::Make(Kind kind, const std::string
     const bool is_expression =
         kind == Kind::kTargets ? text.starts_with(kExpression) : IsExpression(text);
     if (!is_expression) {
-      if (!text.empty()) patterns.names_.insert(std::move(text));
+      if (text.empty()) continue;
+      if (kind == Kind::kParts && std::ranges::count(text, '.') > kMaxDots) {
+        return absl::InvalidArgumentError(absl::StrCat(field, ": the name \"",
+                                                       text.substr(0, kMaxShown),
+                                                       "\" has more than ", kMaxDots, " dots"));
+      }
+      patterns.longest_name_ = std::max(patterns.longest_name_, text.size());
+      patterns.names_.insert(std::move(text));
       continue;
     }
     const std::string expression = kind == Kind::kTargets
@@ -63,10 +74,14 @@ absl::StatusOr<ModulePatterns> ModulePatterns::Make(Kind kind, const std::string
 }
 
 bool ModulePatterns::HasPart(std::string_view module) const {
+  if (names_.empty()) return false;
   for (size_t begin = 0; begin != module.npos;) {
-    for (size_t end = module.find('.', begin);; end = module.find('.', end + 1)) {
-      if (names_.contains(std::string(module.substr(begin, end - begin)))) return true;
-      if (end == module.npos) break;
+    size_t end = begin;
+    for (std::ptrdiff_t dots = 0; dots <= kMaxDots && end != module.npos; ++dots) {
+      end = module.find('.', dots == 0 ? begin : end + 1);
+      const std::string_view part = module.substr(begin, end - begin);
+      if (part.size() > longest_name_) break;
+      if (names_.contains(absl::string_view(part.data(), part.size()))) return true;
     }
     const size_t dot = module.find('.', begin);
     begin = dot == module.npos ? dot : dot + 1;

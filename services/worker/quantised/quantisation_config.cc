@@ -70,7 +70,7 @@ class Fields {
     }
     return value.get<bool>();
   }
-  // In small letters.
+  // Returns the field's text in lower case.
   std::string Word(const char* field, const char* fallback) {
     const json& value = Raw(field);
     if (value.is_null()) return fallback;

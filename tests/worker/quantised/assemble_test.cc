@@ -322,6 +322,17 @@ TEST(AssembleTest, GateAndUpNeedARowEach) {
   EXPECT_THAT(ErrorOf(checkpoint), HasSubstr("x.experts.gate_up_proj_blocks has an odd number"));
 }
 
+TEST(AssembleTest, ExpertsBeyondReasonAreRefused) {
+  const auto experts = [](int64_t count) {
+    return Checkpoint{{{"quant_method", "mxfp4"}},
+                      {{"x.experts.down_proj_blocks", {"U8", {count, 1, 1, 16}}},
+                       {"x.experts.down_proj_scales", {"U8", {count, 1, 1}}}}};
+  };
+  EXPECT_EQ(ErrorOf(experts(4096)), "");
+  EXPECT_THAT(ErrorOf(experts(4097)),
+              HasSubstr("x.experts.down_proj_blocks has 4097 experts, the limit is 4096"));
+}
+
 TEST(AssembleTest, OtherTensorsAreLeft) {
   Checkpoint checkpoint = RightOnes()["fp8 rows"];
   checkpoint.tensors["norm.weight"] = {"BF16", {24}};

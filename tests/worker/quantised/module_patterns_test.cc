@@ -49,6 +49,21 @@ TEST(ModulePatternsTest, PartsAreWholeBetweenDots) {
   }
 }
 
+// Looking up all parts of these names would take days.
+TEST(ModulePatternsTest, NamesOfManyPartsTakeLittleWork) {
+  std::string module;
+  for (int i = 0; i < 100000; ++i) module += "a.";
+  std::string longest = "b";
+  for (int i = 0; i < 31; ++i) longest += ".b";
+  EXPECT_EQ(Make(Kind::kParts, json::array()).Find(module), Match::kNone);
+  const ModulePatterns patterns = Make(Kind::kParts, {"lm_head", longest, std::string(1000, 'c')});
+  EXPECT_EQ(patterns.Find(module), Match::kNone);
+  EXPECT_EQ(patterns.Find(module + "lm_head." + module), Match::kName);
+  EXPECT_EQ(patterns.Find(module + longest), Match::kName);
+  EXPECT_EQ(patterns.Find(module + longest + ".b"), Match::kName);
+  EXPECT_THAT(ErrorOf(Kind::kParts, {longest + ".b"}), HasSubstr("more than 31 dots"));
+}
+
 TEST(ModulePatternsTest, AbsentListsMatchNothing) {
   EXPECT_EQ(Make(Kind::kParts, nullptr).Find("lm_head"), Match::kNone);
   EXPECT_EQ(Make(Kind::kTargets, json::array()).Find("lm_head"), Match::kNone);

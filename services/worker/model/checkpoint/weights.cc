@@ -303,7 +303,7 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
   return key;
 }
 
-// Of a quantised matrix, the digest of its parts.
+// Returns the digest of a tensor's bytes; a quantised matrix has that of all its parts.
 Digest128 StoredDigest(const StoredTensor& stored) {
   if (stored.quantised == nullptr) return DigestOf(stored.bytes);
   std::vector<TensorDigest> parts;
