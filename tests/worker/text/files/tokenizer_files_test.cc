@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "services/worker/text/text_model.h"
 #include "tests/testing/shared_data.h"
@@ -193,6 +195,51 @@ TEST_F(TokenizerFilesTest, BrokenRanksAreRefused) {
   EXPECT_THAT(Error(), HasSubstr("several tokenizers"));
 }
 
+// Beside all bytes, which are the ranks from 0 on. A hundred thousand lines say some gigabytes of
+// merges.
+TEST_F(TokenizerFilesTest, RanksWithTooManyMergesAreRefused) {
+  Copy("tiktoken");
+  const auto open = [&](const std::vector<std::string>& tokens) {
+    std::string lines;
+    int rank = 0;
+    for (int byte = 0; byte < 256; ++byte) {
+      lines += absl::StrCat(absl::Base64Escape(std::string(1, static_cast<char>(byte))), " ",
+                            rank++, "\n");
+    }
+    for (const std::string& token : tokens) {
+      lines += absl::StrCat(absl::Base64Escape(token), " ", rank++, "\n");
+    }
+    Write("tiny.tiktoken", lines);
+    return Status();
+  };
+  // Each way to cut such a token is a merge.
+  std::vector<std::string> runs;
+  for (size_t i = 2; i <= 1024; ++i) runs.emplace_back(i, 'a');
+  EXPECT_EQ(open(runs).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Error(), HasSubstr("tiny.tiktoken: its tokens have too many merges"));
+  runs.resize(200);
+  EXPECT_TRUE(open(runs).ok()) << Error();
+  // Zero bytes are written in two.
+  std::vector<std::string> zeros;
+  for (size_t i = 2; i <= 830; ++i) zeros.emplace_back(i, '\0');
+  EXPECT_THAT(std::string(open(zeros).message()), HasSubstr("too many merges"));
+  // Short tokens have few bytes, and many merges.
+  std::vector<std::string> kinds;
+  constexpr size_t kLongest = 42;
+  for (size_t a = 0; a <= kLongest; ++a) {
+    for (size_t b = 0; a + b <= kLongest; ++b) {
+      for (size_t c = 0; a + b + c <= kLongest; ++c) {
+        for (size_t d = 0; a + b + c + d <= kLongest; ++d) {
+          if (a + b + c + d < 2) continue;
+          kinds.push_back(std::string(a, 'a') + std::string(b, 'b') + std::string(c, 'c') +
+                          std::string(d, 'd'));
+        }
+      }
+    }
+  }
+  EXPECT_THAT(std::string(open(kinds).message()), HasSubstr("too many merges"));
+}
+
 TEST_F(TokenizerFilesTest, RanksWithoutARuleForWordsAreRefusedByName) {
   Copy("tiktoken");
   Write("tokenizer_config.json", "{}");
@@ -243,6 +290,43 @@ TEST_F(TokenizerFilesTest, BrokenSentencePieceModelsAreRefused) {
   Write("tokenizer.model", characters);
   EXPECT_EQ(Status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(Error(), HasSubstr("type 4"));
+}
+
+TEST_F(TokenizerFilesTest, PiecesWithTooManyMergesAreRefused) {
+  Copy("spm_bpe");
+  std::string model = ReadFile(copy_.path() / "tokenizer.model");
+  for (size_t size = 1; size <= 1024; ++size) {
+    // A length of two bytes is a varint of two, too.
+    const std::string text(size, '\x01');
+    std::string piece = "\x0a";
+    const auto length = [](std::string& message, size_t bytes) {
+      message.push_back(static_cast<char>((bytes & 0x7f) | 0x80));
+      message.push_back(static_cast<char>(bytes >> 7));
+    };
+    length(piece, size);
+    piece += text;
+    model.push_back('\x0a');
+    length(model, piece.size());
+    model += piece;
+  }
+  Write("tokenizer.model", model);
+  EXPECT_EQ(Status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Error(), HasSubstr("tokenizer.model: its tokens have too many merges"));
+}
+
+TEST_F(TokenizerFilesTest, TheUnknownTokenIsThePieceOfThatKind) {
+  Copy("spm_bpe");
+  std::string model = ReadFile(copy_.path() / "tokenizer.model"), trainer;
+  Append(trainer, 40, 7);  // unk_id names another piece
+  Append(model, 2, trainer);
+  Write("tokenizer.model", model);
+  EXPECT_EQ(Json::parse(Open(copy_.path())->TokenizerInfo(2))["unk_token"], "<unk>");
+}
+
+TEST_F(TokenizerFilesTest, AnEmptyAddedTokenIsNamed) {
+  Copy("spm_bpe");
+  Write("added_tokens.json", R"({"": 9})");
+  EXPECT_THAT(Error(), HasSubstr("the added token of the id 9 is empty"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 //!
 //! Files may say anything: whatever does not fit is an error that names it. Ids are the files' own.
 
+mod cuts;
 mod protobuf;
 mod ranks;
 mod sentencepiece;
@@ -115,7 +116,10 @@ fn with_folder(own: Vec<Added>, beside: &Beside) -> Result<Vec<Added>> {
     }
     let mut contents = std::collections::HashSet::new();
     for token in all.values() {
-        if token.content.is_empty() || !contents.insert(token.content.as_str()) {
+        if token.content.is_empty() {
+            return Err(Error::invalid(format!("the added token of the id {} is empty", token.id)));
+        }
+        if !contents.insert(token.content.as_str()) {
             return Err(Error::invalid(format!("two added tokens are {:?}", token.content)));
         }
     }

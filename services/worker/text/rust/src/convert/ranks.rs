@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use serde_json::{json, Map, Value};
 
+use super::cuts::Cuts;
 use super::{Added, MAX_VOCAB};
 use crate::error::{Error, Result};
 
@@ -92,16 +93,21 @@ fn merges(tokens: &[(Vec<u8>, usize)], ids: &HashMap<&[u8], usize>) -> Result<Ve
         return Err(Error::invalid("its tokens are too long"));
     }
     ordered.sort_unstable_by_key(|(_, id)| *id);
-    let mut merges = Vec::new();
-    for (bytes, _) in ordered {
+    let mut cuts = Cuts::default();
+    for (index, (bytes, _)) in ordered.iter().enumerate() {
         let pair = |at: usize| Some((*ids.get(&bytes[..at])?, *ids.get(&bytes[at..])?, at));
         let mut pairs: Vec<_> = (1..bytes.len()).filter_map(pair).collect();
         pairs.sort_unstable();
-        merges.extend(
-            pairs.iter().map(|(_, _, at)| json!([written(&bytes[..*at]), written(&bytes[*at..])])),
-        );
+        let length = bytes.iter().map(|byte| char_of_byte(*byte).len_utf8()).sum();
+        for (_, _, at) in pairs {
+            cuts.push(index, at, length)?;
+        }
     }
-    Ok(merges)
+    let merge = |(index, at): (usize, usize)| {
+        let bytes = &ordered[index].0;
+        json!([written(&bytes[..at]), written(&bytes[at..])])
+    };
+    Ok(cuts.iter().map(merge).collect())
 }
 
 /// Bytes in GPT-2's characters, as byte-level vocabularies have them.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::{json, Map, Value};
 
+use super::cuts::Cuts;
 use super::protobuf::{Message, Value as Field};
 use super::{adds, post_processor, unimplemented, with_folder, Added, Beside, Made, MAX_VOCAB};
 use crate::error::{Error, Result};
@@ -39,8 +40,7 @@ struct Trainer {
     model_type: u64,
     byte_fallback: bool,
     whitespace_as_suffix: bool,
-    /// Ids of unk, bos, eos and pad; negative: none.
-    unk: i32,
+    /// Ids of bos, eos and pad; negative: none. That of unk is the piece of the kind UNKNOWN.
     bos: i32,
     eos: i32,
     pad: i32,
@@ -96,6 +96,11 @@ impl<'a> Model<'a> {
         }
         Ok(model)
     }
+
+    /// The id of the piece that stands for what no piece is.
+    fn unknown(&self) -> Option<usize> {
+        self.pieces.iter().position(|piece| piece.kind == Kind::Unknown)
+    }
 }
 
 fn parse_piece(bytes: &[u8]) -> Result<Piece> {
@@ -145,7 +150,6 @@ impl Trainer {
                 24 => self.whitespace_as_suffix = value != 0,
                 35 => self.byte_fallback = value != 0,
                 // int32: negative numbers are those of 64 bits.
-                40 => self.unk = value as i32,
                 41 => self.bos = value as i32,
                 42 => self.eos = value as i32,
                 43 => self.pad = value as i32,
@@ -218,15 +222,15 @@ pub fn convert(bytes: &[u8], beside: &Beside) -> Result<Made> {
         named(trainer.eos).filter(|_| adds(beside.config, "add_eos_token", false)),
     );
     let mut defaults = Map::new();
-    for (field, id) in [
-        ("bos_token", trainer.bos),
-        ("eos_token", trainer.eos),
-        ("unk_token", trainer.unk),
-        ("pad_token", trainer.pad),
-    ] {
+    for (field, id) in
+        [("bos_token", trainer.bos), ("eos_token", trainer.eos), ("pad_token", trainer.pad)]
+    {
         if let Some((text, _)) = named(id) {
             defaults.insert(field.to_owned(), json!(text));
         }
+    }
+    if let Some(unknown) = model.unknown() {
+        defaults.insert("unk_token".to_owned(), json!(model.pieces[unknown].text));
     }
     // Where user-defined symbols divide a text, only its first part begins with the dummy prefix. Otherwise
     // each part behind a control symbol does, as where such parts are encoded one by one.
@@ -289,7 +293,7 @@ fn decoder(spec: &Normalizer) -> Value {
 }
 
 fn model_json(model: &Model, ids: &HashMap<&str, usize>) -> Result<Value> {
-    let unknown = model.pieces.iter().position(|piece| piece.kind == Kind::Unknown);
+    let unknown = model.unknown();
     match model.trainer.model_type {
         UNIGRAM => {
             let unknown =
@@ -336,14 +340,20 @@ fn merges(model: &Model, ids: &HashMap<&str, usize>) -> Result<Vec<Value>> {
     ordered.sort_by(|a, b| model.pieces[*b].score.total_cmp(&model.pieces[*a].score));
     let id_of =
         |part: &str| ids.get(part).copied().filter(|id| model.pieces[*id].kind == Kind::Normal);
-    let mut merges = Vec::new();
+    let mut found = Cuts::default();
     for id in ordered {
         let text = model.pieces[id].text.as_str();
         let cuts = text.char_indices().map(|(at, _)| at).skip(1);
         let mut pairs: Vec<_> =
             cuts.filter_map(|at| Some((id_of(&text[..at])?, id_of(&text[at..])?, at))).collect();
         pairs.sort_unstable();
-        merges.extend(pairs.iter().map(|(_, _, at)| json!([&text[..*at], &text[*at..]])));
+        for (_, _, at) in pairs {
+            found.push(id, at, text.len())?;
+        }
     }
-    Ok(merges)
+    let merge = |(id, at): (usize, usize)| {
+        let (first, second) = model.pieces[id].text.split_at(at);
+        json!([first, second])
+    };
+    Ok(found.iter().map(merge).collect())
 }

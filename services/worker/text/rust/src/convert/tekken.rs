@@ -83,6 +83,7 @@ pub fn convert(bytes: &[u8], beside: &Beside) -> Result<Made> {
             file.vocab.len()
         )));
     }
+    // As for the original, the file may list more than its default size: the rest is not read.
     let mut tokens = Vec::with_capacity(size - num_special);
     for (index, token) in file.vocab.into_iter().take(size - num_special).enumerate() {
         if token.rank != index {
