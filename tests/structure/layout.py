@@ -41,12 +41,14 @@ ALLOWED = {
     "services/common/trust": "services/base services/common services/protocol",
     "services/worker/gguf": "services/base kernels",
     "services/worker/quantised": "services/base kernels",
-    "services/worker/text": "services/base services/worker/gguf services/worker/text/response",
+    "services/worker/text": "services/base services/worker/gguf services/worker/text/response "
+                            "services/worker/text/tokenizer_files",
     "services/worker/text/calls": "services/base services/worker/text services/worker/text/grammar "
                                   "services/worker/text/response",
     "services/worker/text/grammar": "services/base services/worker/text",
     "services/worker/text/response": "services/base",
     # One crate, which includes no header.
+    "services/worker/text/tokenizer_files": "",
     "services/worker/text/rust/src": "",
     "services/worker/text/rust/src/convert": "",
     "services/worker/text/rust/src/grammar": "",
@@ -66,8 +68,9 @@ ALLOWED = {
     "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint "
                                    "services/worker/model/description",
     "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint "
-                                "services/worker/model/description services/worker/model/load services/worker/text",
-    "services/worker/hub": "services/base",
+                                "services/worker/model/description services/worker/model/load services/worker/text "
+                                "services/worker/text/tokenizer_files",
+    "services/worker/hub": "services/base services/worker/text/tokenizer_files",
     "services/worker/engine/types": "services/worker/model",
     "services/worker/engine/kv": "services/base",
     "services/worker/engine/requests": "services/base services/worker/engine/types services/worker/engine/kv",

@@ -10,7 +10,7 @@
 #include "services/worker/model/description/config.h"
 #include "services/worker/model/description/family.h"
 #include "services/worker/model/load/precision.h"
-#include "services/worker/text/text_files.h"
+#include "services/worker/text/tokenizer_files/tokenizer_files.h"
 
 namespace continuo::worker {
 namespace {

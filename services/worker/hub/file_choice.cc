@@ -12,7 +12,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/base/status_macros.h"
+#include "services/worker/text/tokenizer_files/tokenizer_files.h"
 
 namespace continuo::hub {
 namespace {
@@ -22,9 +24,6 @@ constexpr std::string_view kTexts[] = {
     "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json",     "chat_template.jinja",
     "chat_template.json",    "additional_chat_templates/tool_use.jinja"};
-// The tokenizer is read from the first of these that is there.
-constexpr std::string_view kTokenizers[] = {"tokenizer.json", "tekken.json", "tokenizer.model"};
-constexpr std::string_view kTiktoken = ".tiktoken";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr int kMaxParts = 4096;
 
@@ -101,26 +100,40 @@ bool IsWeights(std::string_view path) {
          (path.starts_with("model-") && path.ends_with(".safetensors"));
 }
 
-absl::StatusOr<FileChoice> FolderModel(const HubListing& listing) {
+// The one that a worker would read.
+absl::StatusOr<const HubFile*> FindTokenizer(const HubListing& listing, const std::string& name) {
+  std::vector<std::string> names;
+  for (const HubFile& file : listing.files) {
+    if (file.path.find('/') == std::string::npos) names.push_back(file.path);
+  }
+  const absl::StatusOr<std::string> tokenizer = text::ChooseTokenizer(names);
+  if (!tokenizer.ok()) {
+    return absl::Status(tokenizer.status().code(),
+                        absl::StrCat(name, ": ", tokenizer.status().message()));
+  }
+  if (!tokenizer->empty()) return Find(listing, *tokenizer);
+  const auto kind = [](std::string* out, const text::TokenizerFile& file) {
+    out->append(file.file);
+  };
+  return absl::NotFoundError(absl::StrCat(name,
+                                          ": has none of the files that a tokenizer is read from: ",
+                                          absl::StrJoin(text::TokenizerFiles(), ", ", kind)));
+}
+
+absl::StatusOr<FileChoice> FolderModel(const HubListing& listing, const std::string& name) {
   FileChoice choice;
-  for (const std::string_view name : kTexts) {
-    if (const HubFile* const file = Find(listing, name)) choice.files.push_back(*file);
+  ASSIGN_OR_RETURN(const HubFile* const tokenizer, FindTokenizer(listing, name));
+  for (const std::string_view text : kTexts) {
+    if (const HubFile* const file = Find(listing, text)) choice.files.push_back(*file);
   }
-  const HubFile* tokenizer = nullptr;
-  for (const std::string_view name : kTokenizers) {
-    if (tokenizer == nullptr) tokenizer = Find(listing, name);
-  }
+  choice.files.push_back(*tokenizer);
   const HubFile* const whole = Find(listing, "model.safetensors");
   for (const HubFile& file : listing.files) {
     const bool in_root = file.path.find('/') == std::string::npos;
-    if (tokenizer == nullptr && in_root && absl::EndsWith(file.path, std::string(kTiktoken))) {
-      tokenizer = &file;
-    }
     if (in_root && IsWeights(file.path) && (whole == nullptr || &file == whole)) {
       choice.files.push_back(file);
     }
   }
-  if (tokenizer != nullptr) choice.files.push_back(*tokenizer);
   const HubFile* const index = Find(listing, kIndex);
   if (whole == nullptr && index != nullptr) choice.files.push_back(*index);
   return choice;
@@ -156,7 +169,9 @@ absl::StatusOr<FileChoice> ChooseFiles(const HubListing& listing, const HubRefer
   }
   const bool has_weights =
       std::ranges::any_of(listing.files, [](const HubFile& file) { return IsWeights(file.path); });
-  if (has_weights && Find(listing, "config.json") != nullptr) return FolderModel(listing);
+  if (has_weights && Find(listing, "config.json") != nullptr) {
+    return FolderModel(listing, name);
+  }
   if (gguf.size() == 1) return GgufModel(listing, gguf[0]);
   if (gguf.empty()) {
     return absl::NotFoundError(absl::StrCat(

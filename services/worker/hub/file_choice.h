@@ -20,7 +20,8 @@ struct FileChoice {
 
 // Chooses them: the file that `reference` names, with the other parts of a GGUF model; or else
 // configuration, tokenizer and safetensors; or else the only GGUF model. NotFound where there is
-// nothing of these, InvalidArgument where there are several, which it lists.
+// nothing of these, or a folder without a tokenizer; InvalidArgument where there are several, which
+// it lists.
 absl::StatusOr<FileChoice> ChooseFiles(const HubListing& listing, const HubReference& reference);
 
 }  // namespace continuo::hub

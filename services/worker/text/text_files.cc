@@ -8,12 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "services/base/foreign_file.h"
 #include "services/base/json_text.h"
 #include "services/base/status_macros.h"
+#include "services/worker/text/tokenizer_files/tokenizer_files.h"
 
 namespace continuo::text {
 namespace {
@@ -25,18 +24,7 @@ constexpr int kMaxDepth = 127;
 // A larger file is refused where it is parsed.
 constexpr uintmax_t kMaxJsonBytes = 64 << 20;
 
-constexpr TokenizerFile kTokenizerFiles[] = {
-    {"tokenizer.json", "Hugging Face's tokenizers"},
-    {"tekken.json", "Mistral's byte-level BPE"},
-    {"tokenizer.model", "SentencePiece's BPE and unigram models, or tiktoken's lines"},
-    {"spiece.model", "SentencePiece's BPE and unigram models"},
-    {"sentencepiece.bpe.model", "SentencePiece's BPE and unigram models"},
-    {"tiktoken.model", "byte-level BPE by ranks"},
-    {"*.tiktoken",
-     "byte-level BPE by ranks: Qwen's and o200k, or any whose tokenizer_config.json has pat_str"},
-};
-
-// Files that a tokenizer.json can be made of.
+// A tokenizer.json can be made of these files.
 constexpr std::string_view kOlderVocabularies[] = {"vocab.json", "vocab.txt"};
 
 bool Exists(const fs::path& path) {
@@ -59,23 +47,17 @@ absl::Status NoTokenizer(const fs::path& dir) {
 
 // The name of the first file in the folder that a tokenizer is read from; NotFound: there is none.
 absl::StatusOr<std::string> FindTokenizer(const fs::path& dir) {
-  for (const TokenizerFile& kind : kTokenizerFiles) {
-    if (kind.file[0] != '*') {
-      if (Exists(dir / kind.file)) return std::string(kind.file);
-      continue;
-    }
-    std::vector<std::string> found;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-      const std::string name = entry.path().filename().string();
-      if (absl::EndsWith(name, std::string(kind.file.substr(1)))) found.push_back(name);
-    }
-    if (found.size() == 1) return found[0];
-    if (found.size() > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(dir.string(), ": has several tokenizers: ", absl::StrJoin(found, ", ")));
-    }
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    names.push_back(entry.path().filename().string());
   }
+  absl::StatusOr<std::string> name = ChooseTokenizer(names);
+  if (!name.ok()) {
+    return absl::Status(name.status().code(),
+                        absl::StrCat(dir.string(), ": ", name.status().message()));
+  }
+  if (!name->empty()) return name;
   return NoTokenizer(dir);
 }
 
@@ -99,8 +81,6 @@ absl::Status CheckFile(const fs::path& path, bool is_tokenizer) {
 }
 
 }  // namespace
-
-std::span<const TokenizerFile> TokenizerFiles() { return kTokenizerFiles; }
 
 absl::StatusOr<std::string> CheckTextFiles(const std::string& model_dir) {
   const fs::path dir(model_dir);

@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 
 namespace continuo::text {
-
-// A file that a tokenizer may come in.
-struct TokenizerFile {
-  std::string_view file;  // its name; "*.tiktoken" is any name that ends so
-  std::string_view what;
-};
-
-// The files that are read, in the order in which they are looked for.
-std::span<const TokenizerFile> TokenizerFiles();
 
 // Looks at the files of a model's folder that text depends on, before they are parsed, and returns
 // the name of the one that the tokenizer is read from. NotFound where there is none, with what is

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "services/worker/text/tokenizer_files/tokenizer_files.h"
+
 namespace continuo::hub {
 namespace {
 
@@ -65,6 +67,26 @@ TEST(FileChoiceTest, OtherTokenizersAreTakenWhereThereIsNoTokenizerJson) {
               UnorderedElementsAre("config.json", "model.safetensors", "tokenizer.model"));
   EXPECT_THAT(PathsOf(*Choose({"config.json", "model.safetensors", "qwen.tiktoken"})),
               UnorderedElementsAre("config.json", "model.safetensors", "qwen.tiktoken"));
+}
+
+TEST(FileChoiceTest, EachFileThatATokenizerIsReadFromIsTaken) {
+  for (const text::TokenizerFile& kind : text::TokenizerFiles()) {
+    std::string name(kind.file);
+    if (name[0] == '*') name.replace(0, 1, "any");
+    const auto choice = Choose({"config.json", "model.safetensors", name});
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_THAT(PathsOf(*choice), UnorderedElementsAre("config.json", "model.safetensors", name));
+  }
+  EXPECT_THAT(ErrorOf({"config.json", "model.safetensors", "a.tiktoken", "b.tiktoken"}),
+              HasSubstr("hf://org/name: has several tokenizers: a.tiktoken, b.tiktoken"));
+}
+
+TEST(FileChoiceTest, AFolderWithoutATokenizerIsRefused) {
+  const std::vector<std::string> paths = {"config.json", "model.safetensors", "vocab.json",
+                                          "original/tokenizer.model"};
+  EXPECT_EQ(Choose(paths).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ErrorOf(paths), AllOf(HasSubstr("tokenizer.json, tekken.json, tokenizer.model"),
+                                    HasSubstr("*.tiktoken")));
 }
 
 TEST(FileChoiceTest, TheOnlyGgufModelIsTaken) {
