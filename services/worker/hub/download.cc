@@ -19,7 +19,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "services/base/status_macros.h"
 
 namespace continuo::hub {
@@ -139,10 +138,10 @@ bool BeginsAt(const HttpAnswer& answer, int64_t first) {
          absl::SimpleAtoi(text.substr(6, dash - 6), &begin) && begin == first;
 }
 
-// One connection. OK where all of the file is there.
+// Makes one connection, whose bytes it adds to `received`. OK where all of the file is there.
 absl::Status Continue(const HubSettings& settings, const HubReference& reference,
                       const std::string& url, const HubFile& file, const HttpLimits& limits,
-                      const OnBytes& on_bytes, PartialFile& part) {
+                      const OnBytes& on_bytes, PartialFile& part, int64_t& received) {
   const int64_t first = part.size();
   // on_body bounds the body.
   const HttpRequest request = {.url = url,
@@ -159,6 +158,7 @@ absl::Status Continue(const HubSettings& settings, const HubReference& reference
     return part.size() == 0 ? absl::OkStatus() : part.Restart();
   };
   const auto on_body = [&](std::string_view bytes) -> absl::Status {
+    received += static_cast<int64_t>(bytes.size());
     if (part.size() + static_cast<int64_t>(bytes.size()) > file.size) {
       return absl::DataLossError(
           absl::StrCat(file.path, ": has more than the ", file.size, " bytes that the hub says"));
@@ -199,23 +199,27 @@ absl::Status Download(const HubSettings& settings, const HubReference& reference
   on_bytes(part.size());
   const std::string url = FileUrl(settings, reference.repository, commit, file.path);
   absl::Duration wait = retry.first_wait;
-  for (int failures = 0; part.size() < file.size || file.size == 0;) {
-    const int64_t before = part.size();
+  // A hub that does not know ranges begins anew each time, so what is there may become less.
+  int64_t largest = part.size(), received = 0;
+  int failures = 0;
+  for (int attempts = 1; part.size() < file.size || file.size == 0; ++attempts) {
     const absl::Status status =
-        Continue(settings, reference, url, file, retry.limits, on_bytes, part);
+        Continue(settings, reference, url, file, retry.limits, on_bytes, part, received);
     if (status.ok()) break;
     if (!absl::IsUnavailable(status)) {
       if (absl::IsDataLoss(status)) std::filesystem::remove(part.path(), ignored);
       return status;
     }
-    if (part.size() > before) {
-      failures = 0;
-      wait = retry.first_wait;
-      continue;
+    failures = part.size() > largest ? 0 : failures + 1;
+    largest = std::max(largest, part.size());
+    if (failures >= retry.max_failures) return status;
+    if (attempts >= retry.max_attempts || received > retry.max_times * file.size) {
+      return absl::UnavailableError(absl::StrCat(status.message(), "; ", attempts,
+                                                 " connections brought ", received,
+                                                 " bytes, a new start goes on with what is there"));
     }
-    if (++failures >= retry.max_failures) return status;
-    absl::SleepFor(wait);
-    wait *= 2;
+    wait = failures <= 1 ? retry.first_wait : 2 * wait;
+    retry.wait(wait);
   }
   return part.Finish(blob);
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "services/worker/hub/http_transfer.h"
 #include "services/worker/hub/hub_api.h"
@@ -17,9 +18,13 @@ namespace continuo::hub {
 
 // How a download goes on after a broken connection.
 struct RetryOptions {
-  int max_failures = 6;  // in a row without a byte more
-  // Before the second try after a failure without a byte more, doubled for each one that follows.
+  // Connections in a row that bring no byte beyond what was there at any time before.
+  int max_failures = 6;
+  // All connections that break, and all bytes that come, as a multiple of the file's size.
+  int max_attempts = 10000, max_times = 4;
+  // Before each further connection; doubled after each failure in a row but the first.
   absl::Duration first_wait = absl::Seconds(1);
+  std::function<void(absl::Duration)> wait = absl::SleepFor;
   HttpLimits limits;
 };
 

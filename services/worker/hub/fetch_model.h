@@ -41,7 +41,8 @@ struct FetchOptions {
 // ChooseFiles and Download; ResourceExhausted where the disk is too small.
 absl::StatusOr<std::string> FetchModel(const HubReference& reference, const FetchOptions& options);
 
-// The same of what the cache has, without asking anybody. NotFound where that is not the model.
+// Returns the path of a model that was fetched before, without asking anybody. NotFound where the
+// cache does not have it.
 absl::StatusOr<std::string> FindInCache(const HubReference& reference, const HubSettings& settings);
 
 }  // namespace continuo::hub

@@ -105,11 +105,17 @@ absl::Status ErrorOf(const HttpAnswer& answer, const HubSettings& settings,
   const std::string told = absl::StrCat(settings.endpoint, " answers ", answer.code, " for ",
                                         std::string(what), said.empty() ? "" : ": ", said);
   const std::string page = absl::StrCat(settings.endpoint, "/", reference.repository);
-  if (code == "GatedRepo" || answer.code == 403) {
+  if (code == "GatedRepo") {
     return absl::PermissionDeniedError(absl::StrCat(
         name, ": access needs the consent of its owners; ask for it at ", page,
         settings.token.empty() ? " and set HF_TOKEN" : ", with the account of HF_TOKEN", " (", told,
         ")"));
+  }
+  if (answer.code == 403) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        name, ": the hub refuses access",
+        settings.token.empty() ? ", and HF_TOKEN is not set" : " to the account of HF_TOKEN", " (",
+        told, ")"));
   }
   if (code == "RevisionNotFound") {
     return absl::NotFoundError(
@@ -127,7 +133,10 @@ absl::Status ErrorOf(const HttpAnswer& answer, const HubSettings& settings,
     return absl::NotFoundError(
         absl::StrCat(name, ": there is no such model or revision (", told, ")"));
   }
-  return absl::UnavailableError(absl::StrCat(name, ": ", told));
+  // These pass; what else is wrong with a request stays wrong.
+  const bool passes = answer.code >= 500 || answer.code == 408 || answer.code == 429;
+  return absl::Status(passes ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument,
+                      absl::StrCat(name, ": ", told));
 }
 
 absl::StatusOr<HubListing> ListFiles(const HubSettings& settings, const HubReference& reference,

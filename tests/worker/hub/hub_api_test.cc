@@ -89,12 +89,21 @@ TEST(HubApiTest, ErrorsSayWhatToDo) {
   EXPECT_THAT(
       error(401, "GatedRepo", settings),
       AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr("https://h/o/n"), HasSubstr("HF_TOKEN")));
-  EXPECT_THAT(error(403, "", with_token), HasSubstr("account of HF_TOKEN"));
+  EXPECT_THAT(error(403, "GatedRepo", with_token), HasSubstr("account of HF_TOKEN"));
+  EXPECT_THAT(error(403, "", with_token),
+              AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr("refuses access to the account"),
+                    Not(HasSubstr("consent"))));
+  EXPECT_THAT(error(403, "", settings), HasSubstr("HF_TOKEN is not set"));
   EXPECT_THAT(error(401, "RepoNotFound", settings), HasSubstr("private: then set HF_TOKEN"));
   EXPECT_THAT(error(401, "", with_token), HasSubstr("the token is wrong"));
   EXPECT_THAT(error(404, "RevisionNotFound", settings), HasSubstr("no revision v2"));
   EXPECT_THAT(error(404, "", settings), HasSubstr("NOT_FOUND"));
-  EXPECT_THAT(error(500, "", settings), HasSubstr("UNAVAILABLE"));
+  for (const int code : {408, 429, 500, 503}) {
+    EXPECT_THAT(error(code, "", settings), HasSubstr("UNAVAILABLE")) << code;
+  }
+  for (const int code : {400, 405, 410, 451}) {
+    EXPECT_THAT(error(code, "", settings), HasSubstr("INVALID_ARGUMENT")) << code;
+  }
 }
 
 }  // namespace
