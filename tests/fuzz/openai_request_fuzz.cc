@@ -71,7 +71,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CONTINUO_CHECK(nlohmann::json::accept(absl::StrJoin(answer->TakeBody(), "")));
     return 0;
   }
-  answer->AddEnd(&events);
+  // The end, or a failure, of an answer with a second part.
+  response.mutable_accepted()->set_model("m");
+  response.mutable_progress()->set_prompt_tokens(3);
+  response.mutable_summary()->mutable_usage()->set_prompt_tokens(3);
+  response.mutable_deltas(0)->set_finish_reason(continuo::v1::FINISH_REASON_LENGTH);
+  answer->Add(0, response, &events);
+  if (size % 2 == 0) {
+    answer->AddEnd(&events);
+  } else {
+    answer->AddError(absl::InternalError("x"), ErrorBody(form, absl::InternalError("x")), &events);
+  }
   CheckEvents(events);
   return 0;
 }

@@ -40,6 +40,7 @@ absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
   // The first event has the number of the prompt's tokens.
   if (parsed.stream) parsed.request.mutable_output()->set_progress(true);
   call.requests.push_back(std::move(parsed.request));
+  call.names.constraint = std::move(parsed.format_member);
   const MessagesAnswer::Form form = {.stream = parsed.stream,
                                      .shows_thinking = parsed.shows_thinking};
   call.make_answer = [form](std::string id, std::string model, int64_t /*created*/) {
@@ -48,7 +49,7 @@ absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
   return call;
 }
 
-// A header may have nothing else.
+// The names as the value of a header, which has to be short and of printable ASCII.
 std::string ListOf(const std::vector<std::string>& names) {
   constexpr size_t kMaxBytes = 256;
   std::string list = absl::CHexEscape(absl::StrJoin(names, ", "));
@@ -66,23 +67,28 @@ absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
   if (!parsed.skipped_tools.empty()) {
     call.headers.emplace_back("x-skipped-tools", ListOf(parsed.skipped_tools));
   }
+  call.names.tool_places = std::move(parsed.tool_places);
   call.make_answer = [form = std::move(parsed.form)](std::string id, std::string model,
-                                                     int64_t created) {
-    return std::make_unique<ResponsesAnswer>(form, std::move(id), std::move(model), created);
+                                                     int64_t created) mutable {
+    return std::make_unique<ResponsesAnswer>(std::move(form), std::move(id), std::move(model),
+                                             created);
   };
   return call;
 }
 
 // The same error, with the field's name in the body of /v1/responses.
-absl::Status WithResponsesName(const absl::Status& status) {
+absl::Status WithResponsesName(const std::vector<int>& tool_places, const absl::Status& status) {
   const std::string field = protocol::FieldOf(status);
   const std::string prefix = field + ": ";
   std::string message(status.message());
   if (field.empty() || !message.starts_with(prefix)) return status;
-  absl::Status renamed =
-      protocol::FieldError(ResponsesParamOf(field), message.substr(prefix.size()));
-  if (const std::string reason = protocol::ReasonOf(status); !reason.empty()) {
-    renamed = protocol::WithReason(renamed, reason);
+  const absl::Status named =
+      protocol::FieldError(ResponsesParamOf(tool_places, field), message.substr(prefix.size()));
+  absl::Status renamed(status.code(), named.message());
+  for (const absl::Status* const source : {&status, &named}) {
+    source->ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+      renamed.SetPayload(type, payload);
+    });
   }
   return renamed;
 }
@@ -91,12 +97,12 @@ absl::Status WithResponsesName(const absl::Status& status) {
 
 std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
   if (form.route == RouteId::kMessages || form.route == RouteId::kCountTokens) {
-    return MessagesErrorJson(status, form.names.as_written, form.request_id);
+    return MessagesErrorJson(form.names, status, form.request_id);
   }
   if (form.route == RouteId::kResponses && !form.names.as_written) {
     ParamNames names;
     names.as_written = true;
-    return ErrorJson(names, WithResponsesName(status));
+    return ErrorJson(names, WithResponsesName(form.names.tool_places, status));
   }
   return ErrorJson(form.names, status);
 }

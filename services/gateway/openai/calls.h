@@ -40,7 +40,7 @@ struct HttpCall {
   ParamNames names;
   std::vector<v1::GenerateRequest> requests;  // one for each prompt, at least one
   HttpHeaders headers;                        // of the answer
-  // `id` is the generation's; `created` is in Unix seconds.
+  // Called once. `id` is the generation's; `created` is in Unix seconds.
   std::function<std::unique_ptr<Answer>(std::string id, std::string model, int64_t created)>
       make_answer;
 };

@@ -97,44 +97,49 @@ std::string Describe(const Json& value) {
   }
 }
 
-// Takes the events of a parse and remembers the first name that an object has twice: a reader
-// would take one of the values and ignore the other.
-class NamesOfObjects {
+// Remembers the first name that an object of a text has twice: a reader would take one of the
+// values and ignore the other. A pass of its own, since nlohmann's parser with a callback looks at
+// every element of an array again behind each object in it.
+class TwiceNamed : public Json::json_sax_t {
  public:
-  void Take(Json::parse_event_t event, const Json& value) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-        open_.emplace_back();
-        break;
-      case Json::parse_event_t::object_end:
-        open_.pop_back();
-        break;
-      case Json::parse_event_t::key:
-        if (!open_.back().insert(value.get<std::string>()).second && !twice_.has_value()) {
-          twice_ = value.get<std::string>();
-        }
-        break;
-      default:
-        break;
-    }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
+    return true;
   }
-  const std::optional<std::string>& twice() const { return twice_; }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (open_.back().insert(name).second) return true;
+    name_ = name;
+    return false;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
+    return false;
+  }
+
+  const std::optional<std::string>& name() const { return name_; }
 
  private:
   std::vector<absl::flat_hash_set<std::string>> open_;
-  std::optional<std::string> twice_;
+  std::optional<std::string> name_;
 };
 
 }  // namespace
 
 absl::StatusOr<Json> ParseObject(std::string_view body) {
   if (const absl::Status status = CheckSize(body); !status.ok()) return status;
-  NamesOfObjects names;
-  const auto take_event = [&names](int, Json::parse_event_t event, Json& value) {
-    names.Take(event, value);
-    return true;
-  };
-  Json json = Json::parse(body, take_event, /*allow_exceptions=*/false);
+  Json json = Json::parse(body, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
     if (body.empty())
       return absl::InvalidArgumentError("the body is empty; it must be a JSON object");
@@ -145,9 +150,11 @@ absl::StatusOr<Json> ParseObject(std::string_view body) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body must be a JSON object, is ", Describe(json)));
   }
-  if (names.twice().has_value()) {
+  TwiceNamed twice;
+  Json::sax_parse(body, &twice);
+  if (twice.name().has_value()) {
     return WithClientsWord(
-        protocol::FieldError(ShowName(*names.twice()), "is there twice in one object"),
+        protocol::FieldError(ShowName(*twice.name()), "is there twice in one object"),
         "an object of the body's JSON has a member twice");
   }
   return json;

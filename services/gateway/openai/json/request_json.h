@@ -33,8 +33,9 @@ struct ParamNames {
   bool as_written = false;             // errors name members already, and no fields
   bool max_completion_tokens = false;  // not max_tokens
   bool stop_is_array = false;
-  int prompt = -1;         // which of several prompts is meant; -1: there is one
-  std::string constraint;  // the member that has the constraint; empty: none
+  int prompt = -1;               // which of several prompts is meant; -1: there is one
+  std::string constraint;        // the member that has the constraint; empty: none
+  std::vector<int> tool_places;  // /v1/responses: where in the body each tool is
 };
 
 // The form of the answer.

@@ -120,13 +120,16 @@ absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation
   const std::string place = absl::StrCat(kPath, ".tools");
   if (tools == nullptr) return protocol::FieldError(place, "is needed");
   if (!tools->is_array()) return WrongType(place, "an array", *tools);
-  absl::flat_hash_set<std::string> names;
+  absl::flat_hash_set<std::string> known, names;
+  for (const v1::Tool& tool : conversation->tools()) known.insert(tool.name());
   for (size_t i = 0; i < tools->size(); ++i) {
     const std::string element = absl::StrCat(place, "[", i, "]");
     ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*tools)[i], element));
     std::string name;
     RETURN_IF_ERROR(ReadText(*function, "name", element + ".function", &name));
-    RETURN_IF_ERROR(CheckIsTool(*conversation, name, element + ".function.name"));
+    if (!known.contains(name)) {
+      return protocol::FieldError(element + ".function.name", "is not the name of a tool");
+    }
     names.insert(std::move(name));
   }
   if (names.empty()) return protocol::FieldError(place, "is empty");
@@ -172,14 +175,15 @@ absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
 
 }  // namespace
 
-std::string_view ElementText(std::string_view array, size_t index) {
+std::vector<std::string_view> ElementTexts(std::string_view array) {
+  std::vector<std::string_view> texts;
   size_t at = NextValue(array, array.empty() ? 0 : 1);
-  for (size_t i = 0; at < array.size() && array[at] != ']'; ++i) {
+  while (at < array.size() && array[at] != ']') {
     const size_t end = EndOfValue(array, at);
-    if (i == index) return array.substr(at, end - at);
+    texts.push_back(array.substr(at, end - at));
     at = NextValue(array, end);
   }
-  return {};
+  return texts;
 }
 
 namespace {
@@ -213,16 +217,10 @@ std::string_view MemberText(std::string_view object, std::string_view name) {
 absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation) {
   if (const Json* const tools = Find(body, "tools"); tools != nullptr) {
     if (!tools->is_array()) return WrongType("tools", "an array", *tools);
-    // Elements are found one after the other, since each look-up reads those before it.
-    std::string_view rest = MemberText(text, "tools");
+    const std::vector<std::string_view> texts = ElementTexts(MemberText(text, "tools"));
     for (size_t i = 0; i < tools->size(); ++i) {
-      const std::string_view element = ElementText(rest, 0);
-      RETURN_IF_ERROR(ReadTool((*tools)[i], element, absl::StrCat("tools[", i, "]"),
-                               conversation->add_tools()));
-      if (element.empty()) continue;
-      // The comma behind the element stands for the bracket in front of the next one.
-      rest.remove_prefix(static_cast<size_t>(element.data() + element.size() - rest.data()));
-      rest.remove_prefix(std::min(rest.find_first_not_of(kBlank), rest.size()));
+      RETURN_IF_ERROR(ReadTool((*tools)[i], i < texts.size() ? texts[i] : std::string_view(),
+                               absl::StrCat("tools[", i, "]"), conversation->add_tools()));
     }
   }
   RETURN_IF_ERROR(ReadToolChoice(body, conversation));

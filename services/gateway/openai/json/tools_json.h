@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
@@ -20,19 +21,26 @@ absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMe
 // The text of a member's value in the text of a JSON object, as it is written; the last one of that
 // name, and empty where there is none.
 std::string_view MemberText(std::string_view object, std::string_view name);
-// The text of element `index` of an array; empty beyond the end.
-std::string_view ElementText(std::string_view array, size_t index);
+// The texts of the elements of an array, in one pass.
+std::vector<std::string_view> ElementTexts(std::string_view array);
 
 // A value of a body, and its text as the client wrote it.
 struct WrittenValue {
   const Json* json = nullptr;  // null: it is missing, or null
   std::string_view text;
 
-  // Of an object, and of an array that has the element.
   WrittenValue Member(const char* name) const {
     return {Find(*json, name), MemberText(text, name)};
   }
-  WrittenValue Element(size_t i) const { return {&(*json)[i], ElementText(text, i)}; }
+  // The elements of an array.
+  std::vector<WrittenValue> Elements() const {
+    const std::vector<std::string_view> texts = ElementTexts(text);
+    std::vector<WrittenValue> elements(json->size());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      elements[i] = {&(*json)[i], i < texts.size() ? texts[i] : std::string_view()};
+    }
+    return elements;
+  }
 };
 
 }  // namespace continuo::gateway::openai

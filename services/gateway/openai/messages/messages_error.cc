@@ -32,14 +32,23 @@ std::string_view TypeOf(int http_status) {
   }
 }
 
+std::string Body(int http_status, std::string_view message, OrderedJson request_id) {
+  return Dump({{"type", "error"},
+               {"error", {{"type", TypeOf(http_status)}, {"message", message}}},
+               {"request_id", std::move(request_id)}});
+}
+
 }  // namespace
 
-std::string MessagesParamOf(std::string_view field) {
+std::string MessagesParamOf(const ParamNames& names, std::string_view field) {
   const std::pair<std::string_view, std::string_view> ours_and_theirs[] = {
-      {"stopping.strings", "stop_sequences"}, {"conversation.tool_choice", "tool_choice"},
-      {"conversation.tools", "tools"},        {"conversation", "messages"},
-      {"constraint", "output_format"},
+      {"stopping.strings", "stop_sequences"},
+      {"conversation.tool_choice", "tool_choice"},
+      {"conversation.tools", "tools"},
+      {"conversation.template_arguments", "output_config.effort"},
+      {"conversation", "messages"},
   };
+  if (field.starts_with("constraint")) return absl::StrCat(names.constraint, ".schema");
   for (const auto& [ours, theirs] : ours_and_theirs) {
     if (!field.starts_with(ours)) continue;
     std::string_view rest = field.substr(ours.size());
@@ -57,17 +66,17 @@ std::string MessagesParamOf(std::string_view field) {
   return std::string(field);
 }
 
-std::string MessagesErrorJson(const absl::Status& status, bool is_as_written,
+std::string MessagesErrorJson(const ParamNames& names, const absl::Status& status,
                               std::string_view request_id) {
   const int http_status = HttpStatusOf(status);
   std::string message(status.message());
-  if (const std::string field = protocol::FieldOf(status); !field.empty() && !is_as_written) {
+  if (const std::string field = protocol::FieldOf(status); !field.empty() && !names.as_written) {
     const std::string prefix = field + ": ";
     if (message.starts_with(prefix)) {
       message.erase(0, prefix.size());
       // The words that client libraries look for stand for themselves.
       if (protocol::ReasonOf(status) != protocol::kReasonContextTooLong) {
-        message = absl::StrCat(MessagesParamOf(field), ": ", message);
+        message = absl::StrCat(MessagesParamOf(names, field), ": ", message);
       }
     }
   }
@@ -75,10 +84,11 @@ std::string MessagesErrorJson(const absl::Status& status, bool is_as_written,
   if (http_status == 500 && protocol::ReasonOf(status).empty()) {
     message = "the server had an error while it processed the request";
   }
-  OrderedJson error = {{"type", "error"},
-                       {"error", {{"type", TypeOf(http_status)}, {"message", message}}}};
-  error["request_id"] = request_id.empty() ? OrderedJson() : OrderedJson(request_id);
-  return Dump(error);
+  return Body(http_status, message, request_id.empty() ? OrderedJson() : OrderedJson(request_id));
+}
+
+std::string MessagesErrorJson(int http_status, std::string_view message) {
+  return Body(http_status, message, nullptr);
 }
 
 }  // namespace continuo::gateway::openai

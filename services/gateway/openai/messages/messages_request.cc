@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,15 @@ absl::Status AppendTextBlock(const Json& block, const std::string& path, std::st
   return absl::OkStatus();
 }
 
+// Answers cite nothing.
+absl::Status RejectCitations(const Json& block, const std::string& path) {
+  const Json* const citations = Find(block, "citations");
+  if (citations == nullptr || !citations->is_object()) return absl::OkStatus();
+  const Json* const enabled = Find(*citations, "enabled");
+  if (enabled == nullptr || *enabled == false) return absl::OkStatus();
+  return protocol::FieldError(path + ".citations.enabled", "is not supported other than as false");
+}
+
 // Appends a document whose source is plain text.
 absl::Status AppendDocument(const Json& block, const std::string& path, std::string* text) {
   constexpr std::array<std::string_view, 6> kKnown = {"type",    "source",        "title",
@@ -66,12 +76,15 @@ absl::Status AppendDocument(const Json& block, const std::string& path, std::str
                                 "only documents of the type \"text\" are supported");
   }
   std::string title, context, data;
+  RETURN_IF_ERROR(RejectCitations(block, path));
   RETURN_IF_ERROR(ReadText(block, "title", path, &title));
   RETURN_IF_ERROR(ReadText(block, "context", path, &context));
   RETURN_IF_ERROR(NeedText(*source, "data", path + ".source", &data));
+  std::string whole;
   for (const std::string& part : {title, context, data}) {
-    if (!part.empty()) absl::StrAppend(text, text->empty() ? "" : "\n", part);
+    if (!part.empty()) absl::StrAppend(&whole, whole.empty() ? "" : "\n", part);
   }
+  text->append(whole);
   return absl::OkStatus();
 }
 
@@ -133,7 +146,10 @@ absl::Status ReadToolResult(const Json& block, const std::string& path, v1::Chat
   if (is_error == nullptr) return absl::OkStatus();
   if (!is_error->is_boolean()) return WrongType(path + ".is_error", "a boolean", *is_error);
   // Templates have no place for it, and the model ought to know.
-  if (is_error->get<bool>() && message->content().empty()) message->set_content("error");
+  if (is_error->get<bool>()) {
+    message->set_content(
+        absl::StrCat("error", message->content().empty() ? "" : ": ", message->content()));
+  }
   return absl::OkStatus();
 }
 
@@ -183,22 +199,30 @@ absl::Status ReadToolUse(const WrittenValue& block, const std::string& path, v1:
   return absl::OkStatus();
 }
 
+// Text behind calls is a message of its own: templates write calls behind the text.
 absl::Status ReadAssistantBlocks(const WrittenValue& content, const std::string& path,
-                                 v1::ChatMessage* message) {
-  for (size_t i = 0; i < content.json->size(); ++i) {
+                                 v1::Conversation* conversation) {
+  v1::ChatMessage* message = conversation->add_messages();
+  message->set_role("assistant");
+  const std::vector<WrittenValue> blocks = content.Elements();
+  for (size_t i = 0; i < blocks.size(); ++i) {
     const std::string place = absl::StrCat(path, "[", i, "]");
-    const WrittenValue block = content.Element(i);
-    ASSIGN_OR_RETURN(const std::string type, TypeOf(*block.json, place));
+    const Json& block = *blocks[i].json;
+    ASSIGN_OR_RETURN(const std::string type, TypeOf(block, place));
+    if (type != "tool_use" && message->tool_calls_size() > 0) {
+      message = conversation->add_messages();
+      message->set_role("assistant");
+    }
     if (type == "text") {
-      RETURN_IF_ERROR(AppendTextBlock(*block.json, place, message->mutable_content()));
+      RETURN_IF_ERROR(AppendTextBlock(block, place, message->mutable_content()));
     } else if (type == "tool_use") {
-      RETURN_IF_ERROR(ReadToolUse(block, place, message->add_tool_calls()));
+      RETURN_IF_ERROR(ReadToolUse(blocks[i], place, message->add_tool_calls()));
     } else if (type == "thinking") {
       constexpr std::array<std::string_view, 4> kKnown = {"type", "thinking", "signature",
                                                           "cache_control"};
-      RETURN_IF_ERROR(CheckOnly(*block.json, place, kKnown));
+      RETURN_IF_ERROR(CheckOnly(block, place, kKnown));
       std::string piece;
-      RETURN_IF_ERROR(NeedText(*block.json, "thinking", place, &piece));
+      RETURN_IF_ERROR(NeedText(block, "thinking", place, &piece));
       message->mutable_reasoning()->append(piece);
     } else if (type != "redacted_thinking") {  // those can be read by nobody here
       return protocol::FieldError(
@@ -223,13 +247,14 @@ absl::Status ReadMessage(const WrittenValue& value, const std::string& path,
   const std::string place = path + ".content";
   if (content.json == nullptr) return protocol::FieldError(place, "is needed");
   if (content.json->is_array() && role == "user") {
+    if (content.json->empty()) return protocol::FieldError(place, "is empty");
     return ReadUserBlocks(*content.json, place, conversation);
+  }
+  if (content.json->is_array() && role == "assistant") {
+    return ReadAssistantBlocks(content, place, conversation);
   }
   v1::ChatMessage& message = *conversation->add_messages();
   message.set_role(role);
-  if (content.json->is_array() && role == "assistant") {
-    return ReadAssistantBlocks(content, place, &message);
-  }
   return ReadTextContent(*content.json, place, message.mutable_content());
 }
 
@@ -239,11 +264,10 @@ absl::Status ReadAllMessages(const WrittenValue& body, v1::Conversation* convers
   if (messages.json == nullptr) return protocol::FieldError("messages", "is needed");
   if (!messages.json->is_array()) return WrongType("messages", "an array", *messages.json);
   if (messages.json->empty()) return protocol::FieldError("messages", "is empty");
-  for (size_t i = 0; i < messages.json->size(); ++i) {
-    RETURN_IF_ERROR(
-        ReadMessage(messages.Element(i), absl::StrCat("messages[", i, "]"), conversation));
+  const std::vector<WrittenValue> elements = messages.Elements();
+  for (size_t i = 0; i < elements.size(); ++i) {
+    RETURN_IF_ERROR(ReadMessage(elements[i], absl::StrCat("messages[", i, "]"), conversation));
   }
-  if (conversation->messages().empty()) return protocol::FieldError("messages", "is empty");
   const v1::ChatMessage& last = *conversation->messages().rbegin();
   if (last.role() == "assistant") {
     if (!last.tool_calls().empty()) {
@@ -319,9 +343,10 @@ absl::Status ReadAllTools(const WrittenValue& body, v1::Conversation* conversati
   const WrittenValue tools = body.Member("tools");
   if (tools.json != nullptr) {
     if (!tools.json->is_array()) return WrongType("tools", "an array", *tools.json);
-    for (size_t i = 0; i < tools.json->size(); ++i) {
+    const std::vector<WrittenValue> elements = tools.Elements();
+    for (size_t i = 0; i < elements.size(); ++i) {
       RETURN_IF_ERROR(
-          ReadTool(tools.Element(i), absl::StrCat("tools[", i, "]"), conversation->add_tools()));
+          ReadTool(elements[i], absl::StrCat("tools[", i, "]"), conversation->add_tools()));
     }
   }
   return ReadToolChoice(*body.json, conversation);
@@ -341,6 +366,10 @@ absl::Status ReadThinking(const Json& body, v1::Conversation* conversation, bool
                                   "must be \"enabled\", \"adaptive\" or \"disabled\"");
     }
     thinks = type != "disabled";
+    const Json* const budget = Find(*thinking, "budget_tokens");
+    if (budget != nullptr && !IntegerOf(*budget).has_value()) {
+      return WrongType("thinking.budget_tokens", "an integer", *budget);
+    }
     std::string display = "summarized";
     RETURN_IF_ERROR(ReadText(*thinking, "display", "thinking", &display));
     if (display != "summarized" && display != "omitted" && display != "full") {
@@ -362,8 +391,10 @@ absl::Status ReadThinking(const Json& body, v1::Conversation* conversation, bool
 }
 
 // Reads the schema of "output_format", or of output_config's "format".
-absl::Status ReadFormat(const WrittenValue& body, v1::GenerateRequest* request) {
-  const auto read = [request](const WrittenValue& format, const std::string& path) -> absl::Status {
+absl::Status ReadFormat(const WrittenValue& body, v1::GenerateRequest* request,
+                        std::string* member) {
+  const auto read = [request, member](const WrittenValue& format,
+                                      const std::string& path) -> absl::Status {
     if (format.json == nullptr) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::string type, TypeOf(*format.json, path));
     constexpr std::array<std::string_view, 3> kKnown = {"type", "schema", "name"};
@@ -379,6 +410,7 @@ absl::Status ReadFormat(const WrittenValue& body, v1::GenerateRequest* request) 
       return protocol::FieldError(path, "is not possible beside output_format");
     }
     request->mutable_constraint()->set_json_schema(std::string(schema.text));
+    *member = path;
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(read(body.Member("output_format"), "output_format"));
@@ -450,7 +482,7 @@ absl::StatusOr<MessagesCall> ParseMessages(std::string_view text) {
   call.stream = stream.value_or(false);
   RETURN_IF_ERROR(ReadLimits(json, &call.request));
   RETURN_IF_ERROR(ReadPrompt(body, call.request.mutable_conversation(), &call.shows_thinking));
-  RETURN_IF_ERROR(ReadFormat(body, &call.request));
+  RETURN_IF_ERROR(ReadFormat(body, &call.request, &call.format_member));
   return call;
 }
 

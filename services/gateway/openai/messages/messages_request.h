@@ -5,6 +5,7 @@
 // Anthropic's API reference (Messages). Pure functions. Members that are unknown or not supported
 // are rejected by name; ranges are checked later, as for gRPC clients.
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@ struct MessagesCall {
   v1::GenerateRequest request;
   bool stream = false;
   bool shows_thinking = false;  // "thinking" asks for blocks with thoughts
+  std::string format_member;    // the member that has the answer's schema; empty: none
 };
 
 // INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.

@@ -52,7 +52,7 @@ OrderedJson ResponsesAnswer::ItemJson(const Item& item, std::string_view status)
           {"name", item.name}, {"arguments", item.text},  {"status", status}};
 }
 
-OrderedJson ResponsesAnswer::Response(std::string_view status) const {
+std::string ResponsesAnswer::Response(std::string_view status) const {
   const bool is_complete = status == "completed";
   OrderedJson json = {
       {"id", absl::StrCat("resp_", id_)},
@@ -79,8 +79,10 @@ OrderedJson ResponsesAnswer::Response(std::string_view status) const {
         {"output_tokens_details", {{"reasoning_tokens", usage_.reasoning_tokens()}}},
         {"total_tokens", uint64_t{usage_.prompt_tokens()} + usage_.completion_tokens()}};
   }
-  json.update(form_.repeated);
-  return json;
+  std::string text = Dump(json);
+  if (form_.repeated.empty()) return text;
+  text.back() = ',';
+  return text.append(form_.repeated).append("}");
 }
 
 void ResponsesAnswer::AddEvent(std::string_view type, OrderedJson data, std::string* events) {
@@ -88,6 +90,14 @@ void ResponsesAnswer::AddEvent(std::string_view type, OrderedJson data, std::str
   OrderedJson event = {{"type", type}, {"sequence_number", num_events_++}};
   event.update(data);
   events->append("event: ").append(type).append("\ndata: ").append(Dump(event)).append("\n\n");
+}
+
+void ResponsesAnswer::AddResponseEvent(std::string_view type, std::string_view status,
+                                       std::string* events) {
+  if (!form_.stream) return;
+  absl::StrAppend(events, "event: ", std::string(type), "\ndata: {\"type\":\"", std::string(type),
+                  "\",\"sequence_number\":", num_events_++, ",\"response\":", Response(status),
+                  "}\n\n");
 }
 
 OrderedJson ResponsesAnswer::Place() const {
@@ -103,7 +113,7 @@ OrderedJson ResponsesAnswer::PlaceOfContent() const {
 void ResponsesAnswer::AddStart(std::string* events) {
   if (std::exchange(begun_, true) || !form_.stream) return;
   for (const char* type : {"response.created", "response.in_progress"}) {
-    AddEvent(type, {{"response", Response("in_progress")}}, events);
+    AddResponseEvent(type, "in_progress", events);
   }
 }
 
@@ -214,8 +224,7 @@ void ResponsesAnswer::EndItem(std::string_view status, std::string* events) {
 void ResponsesAnswer::AddEnd(std::string* events) {
   AddStart(events);
   EndItem(status(), events);
-  AddEvent(absl::StrCat("response.", std::string(status())), {{"response", Response(status())}},
-           events);
+  AddResponseEvent(absl::StrCat("response.", std::string(status())), status(), events);
   events->append("data: [DONE]\n\n");
 }
 
@@ -228,14 +237,15 @@ void ResponsesAnswer::AddError(const absl::Status&, std::string_view error, std:
   const OrderedJson code = inner.value("code", OrderedJson());
   error_ = {{"code", code.is_null() ? OrderedJson("server_error") : code},
             {"message", inner.value("message", OrderedJson("the server had an error"))}};
-  AddEvent("response.failed", {{"response", Response("failed")}}, events);
+  AddResponseEvent("response.failed", "failed", events);
   events->append("data: [DONE]\n\n");
 }
 
 std::vector<std::string> ResponsesAnswer::TakeBody() {
   EndItem(status(), nullptr);
-  std::vector<std::string> body = {Dump(Response(status()))};
+  std::vector<std::string> body = {Response(status())};
   items_.clear();
+  form_.repeated.clear();
   num_bytes_ = 0;
   return body;
 }

@@ -25,9 +25,12 @@ class ResponsesAnswer : public Answer {
   void AddEnd(std::string* events) override;
   void AddError(const absl::Status& status, std::string_view error, std::string* events) override;
   std::vector<std::string> TakeBody() override;
-  size_t num_bytes() const override { return num_bytes_; }
+  // At its end the text is told several times at once.
+  size_t num_bytes() const override { return kCopies * (num_bytes_ + form_.repeated.size()); }
 
  private:
+  static constexpr size_t kCopies = 6;
+
   enum class Kind : uint8_t { kReasoning, kMessage, kCall };
 
   struct Item {
@@ -51,10 +54,12 @@ class ResponsesAnswer : public Answer {
   OrderedJson PlaceOfContent() const;
   // The item with what it has so far.
   OrderedJson ItemJson(const Item& item, std::string_view status) const;
-  OrderedJson Response(std::string_view status) const;
+  // The whole response, as the text of a JSON object.
+  std::string Response(std::string_view status) const;
+  void AddResponseEvent(std::string_view type, std::string_view status, std::string* events);
   std::string_view status() const { return is_incomplete_ ? "incomplete" : "completed"; }
 
-  const ResponsesForm form_;
+  ResponsesForm form_;
   const std::string id_;
   std::string model_;
   int64_t created_;

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/json/json_fields.h"
@@ -72,7 +72,8 @@ absl::Status RejectStored(const Json& body) {
   return absl::OkStatus();
 }
 
-absl::Status ReadTool(const WrittenValue& value, const std::string& path, ResponsesCall* call) {
+absl::Status ReadTool(const WrittenValue& value, int place, ResponsesCall* call) {
+  const std::string path = absl::StrCat("tools[", place, "]");
   if (!value.json->is_object()) return WrongType(path, "an object", *value.json);
   std::string type;
   RETURN_IF_ERROR(ReadText(*value.json, "type", path, &type));
@@ -86,6 +87,7 @@ absl::Status ReadTool(const WrittenValue& value, const std::string& path, Respon
       "strict", "cache_control", "defer_loading", "allowed_callers"};
   RETURN_IF_ERROR(CheckOnly(*value.json, path, kKnown));
   v1::Tool& tool = *call->request.mutable_conversation()->add_tools();
+  call->tool_places.push_back(place);
   RETURN_IF_ERROR(ReadText(*value.json, "name", path, tool.mutable_name()));
   if (tool.name().empty()) return protocol::FieldError(path + ".name", "is needed");
   RETURN_IF_ERROR(ReadText(*value.json, "description", path, tool.mutable_description()));
@@ -110,7 +112,8 @@ absl::Status CheckIsTool(const v1::Conversation& conversation, const std::string
 }
 
 // Leaves out the tools that {"type": "allowed_tools"} does not name.
-absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation) {
+absl::Status ReadAllowedTools(const Json& choice, ResponsesCall* call) {
+  v1::Conversation* const conversation = call->request.mutable_conversation();
   constexpr char kPath[] = "tool_choice";
   RETURN_IF_ERROR(
       CheckOnly(choice, kPath, std::array<std::string_view, 3>{"type", "mode", "tools"}));
@@ -122,7 +125,8 @@ absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation
   const Json* const tools = Find(choice, "tools");
   if (tools == nullptr) return protocol::FieldError("tool_choice.tools", "is needed");
   if (!tools->is_array()) return WrongType("tool_choice.tools", "an array", *tools);
-  absl::flat_hash_set<std::string> names;
+  absl::flat_hash_set<std::string> known, names;
+  for (const v1::Tool& tool : conversation->tools()) known.insert(tool.name());
   for (size_t i = 0; i < tools->size(); ++i) {
     const std::string place = absl::StrCat("tool_choice.tools[", i, "]");
     if (!(*tools)[i].is_object()) return WrongType(place, "an object", (*tools)[i]);
@@ -130,21 +134,28 @@ absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation
     RETURN_IF_ERROR(ReadText((*tools)[i], "type", place, &type));
     if (type != "function") continue;  // one that the model does not see
     RETURN_IF_ERROR(ReadText((*tools)[i], "name", place, &name));
-    RETURN_IF_ERROR(CheckIsTool(*conversation, name, place + ".name"));
+    if (!known.contains(name)) {
+      return protocol::FieldError(place + ".name", "is not the name of a function");
+    }
     names.insert(std::move(name));
   }
   if (names.empty()) return protocol::FieldError("tool_choice.tools", "names no function");
   google::protobuf::RepeatedPtrField<v1::Tool> kept;
-  for (v1::Tool& tool : *conversation->mutable_tools()) {
-    if (names.contains(tool.name())) kept.Add()->Swap(&tool);
+  std::vector<int> places;
+  for (int i = 0; i < conversation->tools_size(); ++i) {
+    if (!names.contains(conversation->tools(i).name())) continue;
+    kept.Add()->Swap(conversation->mutable_tools(i));
+    places.push_back(call->tool_places[static_cast<size_t>(i)]);
   }
+  call->tool_places = std::move(places);
   conversation->mutable_tools()->Swap(&kept);
   conversation->mutable_tool_choice()->set_mode(mode == "auto" ? v1::ToolChoice::MODE_AUTO
                                                                : v1::ToolChoice::MODE_REQUIRED);
   return absl::OkStatus();
 }
 
-absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
+absl::Status ReadToolChoice(const Json& body, ResponsesCall* call) {
+  v1::Conversation* const conversation = call->request.mutable_conversation();
   const Json* const choice = Find(body, "tool_choice");
   if (choice == nullptr) return absl::OkStatus();
   v1::ToolChoice& parsed = *conversation->mutable_tool_choice();
@@ -165,7 +176,7 @@ absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
   if (!choice->is_object()) return WrongType("tool_choice", "a string or an object", *choice);
   std::string type;
   RETURN_IF_ERROR(ReadText(*choice, "type", "tool_choice", &type));
-  if (type == "allowed_tools") return ReadAllowedTools(*choice, conversation);
+  if (type == "allowed_tools") return ReadAllowedTools(*choice, call);
   if (type != "function") {
     return protocol::FieldError("tool_choice.type",
                                 "only the types \"function\" and \"allowed_tools\" are supported");
@@ -183,11 +194,12 @@ absl::Status ReadTools(const WrittenValue& body, ResponsesCall* call) {
   const WrittenValue tools = body.Member("tools");
   if (tools.json != nullptr) {
     if (!tools.json->is_array()) return WrongType("tools", "an array", *tools.json);
-    for (size_t i = 0; i < tools.json->size(); ++i) {
-      RETURN_IF_ERROR(ReadTool(tools.Element(i), absl::StrCat("tools[", i, "]"), call));
+    const std::vector<WrittenValue> elements = tools.Elements();
+    for (size_t i = 0; i < elements.size(); ++i) {
+      RETURN_IF_ERROR(ReadTool(elements[i], static_cast<int>(i), call));
     }
   }
-  RETURN_IF_ERROR(ReadToolChoice(*body.json, &conversation));
+  RETURN_IF_ERROR(ReadToolChoice(*body.json, call));
   std::optional<bool> parallel;
   RETURN_IF_ERROR(Read(*body.json, "parallel_tool_calls", &parallel));
   if (!parallel.value_or(true) && !conversation.tools().empty()) {
@@ -264,7 +276,17 @@ absl::Status ReadInclude(const Json& body, ResponsesForm* form) {
     if (!(*include)[i].is_string()) return WrongType(path, "a string", (*include)[i]);
     const std::string what = (*include)[i].get<std::string>();
     if (what == "message.output_text.logprobs") return protocol::FieldError(path, kInstead);
-    // The others are of tools that no answer has.
+    // These are of tools that no answer has.
+    constexpr std::string_view kOfTools[] = {"file_search_call.results",
+                                             "web_search_call.results",
+                                             "web_search_call.action.sources",
+                                             "message.input_image.image_url",
+                                             "computer_call_output.output.image_url",
+                                             "code_interpreter_call.outputs"};
+    if (what != "reasoning.encrypted_content" &&
+        std::ranges::find(kOfTools, what) == std::end(kOfTools)) {
+      return protocol::FieldError(path, "is no part of a response that is known");
+    }
     form->encodes_reasoning = form->encodes_reasoning || what == "reasoning.encrypted_content";
   }
   return absl::OkStatus();
@@ -298,55 +320,97 @@ absl::Status ReadLimits(const Json& body, v1::GenerateRequest* request) {
   return absl::OkStatus();
 }
 
-// The value of the body's member at `path`, or else `fallback`.
-OrderedJson Given(const OrderedJson& body, std::initializer_list<const char*> path,
-                  OrderedJson fallback) {
-  const OrderedJson* value = &body;
-  for (const char* name : path) {
-    if (!value->is_object() || !value->contains(name)) return fallback;
-    value = &(*value)[name];
+// Checks members that answers repeat: labels, and OpenAI's limits of metadata.
+absl::Status CheckRepeated(const Json& body) {
+  constexpr size_t kMaxPairs = 16, kMaxNameBytes = 4 * 64, kMaxValueBytes = 4 * 512;
+  for (const char* name : {"prompt_cache_key", "safety_identifier", "user"}) {
+    std::optional<std::string> label;
+    RETURN_IF_ERROR(Read(body, name, &label));
+    if (label.value_or("").size() > kMaxValueBytes) {
+      return protocol::FieldError(name, absl::StrCat("is over ", kMaxValueBytes, " bytes"));
+    }
   }
-  return value->is_null() ? fallback : *value;
+  std::optional<int64_t> max_tool_calls;
+  RETURN_IF_ERROR(
+      ReadInteger(body, "max_tool_calls", 0, std::numeric_limits<int32_t>::max(), &max_tool_calls));
+  const Json* const metadata = Find(body, "metadata");
+  if (metadata == nullptr) return absl::OkStatus();
+  if (!metadata->is_object()) return WrongType("metadata", "an object", *metadata);
+  if (metadata->size() > kMaxPairs) {
+    return protocol::FieldError(
+        "metadata", absl::StrCat("has ", metadata->size(), " members, the limit is ", kMaxPairs));
+  }
+  for (const auto& [name, value] : metadata->items()) {
+    if (value.is_string() && name.size() <= kMaxNameBytes &&
+        value.get_ref<const std::string&>().size() <= kMaxValueBytes) {
+      continue;
+    }
+    return protocol::FieldError("metadata",
+                                "must have names of 64 characters and texts of 512 at most");
+  }
+  return absl::OkStatus();
 }
 
-// The members of a response that repeat those of the request. Labels of the request's own caches
-// and services are of no use there.
-OrderedJson Repeat(const OrderedJson& body) {
-  OrderedJson all = {{"background", false}, {"previous_response_id", nullptr}};
+// The functions among the tools, with null for what they do not say.
+std::string RepeatTools(const WrittenValue& tools) {
+  std::string text = "[";
+  if (tools.json != nullptr) {
+    for (const WrittenValue& tool : tools.Elements()) {
+      if (*Find(*tool.json, "type") != "function") continue;
+      absl::StrAppend(&text, text.size() == 1 ? "" : ",",
+                      std::string(tool.text.substr(0, tool.text.rfind('}'))));
+      for (const char* name : {"description", "parameters", "strict"}) {
+        if (!tool.json->contains(name)) absl::StrAppend(&text, ",\"", name, "\":null");
+      }
+      text.push_back('}');
+    }
+  }
+  return text.append("]");
+}
+
+// The members of a response that repeat those of the request, as the client wrote them.
+std::string Repeat(const WrittenValue& body) {
+  std::string all;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    if (!all.empty()) all.push_back(',');
+    all.append("\"").append(name).append("\":").append(value);
+  };
+  const auto given = [](const WrittenValue& value, std::string_view fallback) {
+    return std::string(value.json == nullptr ? fallback : value.text);
+  };
+  const auto inside = [&](const char* outer, const char* name, std::string_view fallback) {
+    const WrittenValue object = body.Member(outer);
+    return object.json == nullptr ? std::string(fallback) : given(object.Member(name), fallback);
+  };
+  add("background", "false");
+  add("previous_response_id", "null");
   for (const char* name : {"instructions", "max_output_tokens", "max_tool_calls",
                            "prompt_cache_key", "safety_identifier", "user"}) {
-    all[name] = Given(body, {name}, nullptr);
+    add(name, given(body.Member(name), "null"));
   }
-  all["metadata"] = Given(body, {"metadata"}, OrderedJson::object());
-  all["parallel_tool_calls"] = Given(body, {"parallel_tool_calls"}, true);
-  all["reasoning"] = {{"effort", Given(body, {"reasoning", "effort"}, nullptr)},
-                      {"summary", nullptr}};
-  all["service_tier"] = "default";
-  all["store"] = false;
-  all["temperature"] = Given(body, {"temperature"}, 1.0);
-  all["text"] = {{"format", Given(body, {"text", "format"}, {{"type", "text"}})}};
-  if (const OrderedJson verbosity = Given(body, {"text", "verbosity"}, nullptr);
-      !verbosity.is_null()) {
-    all["text"]["verbosity"] = verbosity;
-  }
-  all["tool_choice"] = Given(body, {"tool_choice"}, "auto");
-  all["tools"] = OrderedJson::array();
-  for (OrderedJson tool : Given(body, {"tools"}, OrderedJson::array())) {
-    if (!tool.is_object() || tool.value("type", "") != "function") continue;
-    for (const char* name : {"description", "parameters", "strict"}) {
-      if (!tool.contains(name)) tool[name] = nullptr;
-    }
-    all["tools"].push_back(std::move(tool));
-  }
-  all["top_logprobs"] = 0;
-  all["top_p"] = Given(body, {"top_p"}, 1.0);
-  all["presence_penalty"] = 0;
-  all["frequency_penalty"] = 0;
-  all["truncation"] = "disabled";
+  add("metadata", given(body.Member("metadata"), "{}"));
+  add("parallel_tool_calls", given(body.Member("parallel_tool_calls"), "true"));
+  add("reasoning",
+      absl::StrCat("{\"effort\":", inside("reasoning", "effort", "null"), ",\"summary\":null}"));
+  add("service_tier", "\"default\"");
+  add("store", "false");
+  add("temperature", given(body.Member("temperature"), "1.0"));
+  const std::string verbosity = inside("text", "verbosity", "");
+  add("text", absl::StrCat("{\"format\":", inside("text", "format", R"({"type":"text"})"),
+                           verbosity.empty() ? "" : ",\"verbosity\":", verbosity, "}"));
+  add("tool_choice", given(body.Member("tool_choice"), "\"auto\""));
+  add("tools", RepeatTools(body.Member("tools")));
+  add("top_logprobs", "0");
+  add("top_p", given(body.Member("top_p"), "1.0"));
+  add("presence_penalty", "0");
+  add("frequency_penalty", "0");
+  add("truncation", "\"disabled\"");
   return all;
 }
 
-absl::StatusOr<ResponsesCall> ReadBody(std::string_view text) {
+}  // namespace
+
+absl::StatusOr<ResponsesCall> ParseResponses(std::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(text));
   RETURN_IF_ERROR(CheckBody(json, "/v1/responses", kMembers));
   RETURN_IF_ERROR(RejectStored(json));
@@ -369,23 +433,17 @@ absl::StatusOr<ResponsesCall> ReadBody(std::string_view text) {
     call.request.mutable_conversation()->set_template_arguments(arguments.dump());
   }
   RETURN_IF_ERROR(ReadInclude(json, &call.form));
+  RETURN_IF_ERROR(CheckRepeated(json));
+  call.form.repeated = Repeat(body);
   return call;
 }
 
-}  // namespace
-
-absl::StatusOr<ResponsesCall> ParseResponses(std::string_view text) {
-  ASSIGN_OR_RETURN(ResponsesCall call, ReadBody(text));
-  // Read once more, since answers repeat members as the client ordered them.
-  call.form.repeated = Repeat(OrderedJson::parse(text));
-  return call;
-}
-
-std::string ResponsesParamOf(std::string_view field) {
+std::string ResponsesParamOf(const std::vector<int>& tool_places, std::string_view field) {
   const std::pair<std::string_view, std::string_view> ours_and_theirs[] = {
       {"stopping.max_tokens", "max_output_tokens"},
       {"conversation.tool_choice", "tool_choice"},
       {"conversation.tools", "tools"},
+      {"conversation.template_arguments", "reasoning.effort"},
       {"conversation", "input"},
       {"constraint.json_schema", "text.format.schema"},
       {"constraint", "text.format"},
@@ -394,9 +452,15 @@ std::string ResponsesParamOf(std::string_view field) {
     if (!field.starts_with(ours)) continue;
     const std::string_view rest = field.substr(ours.size());
     if (!rest.empty() && rest[0] != '[' && rest[0] != '.') continue;
-    return theirs == "input" || theirs.starts_with("text.")
-               ? std::string(theirs)
-               : absl::StrCat(std::string(theirs), std::string(rest));
+    if (theirs == "input" || theirs.starts_with("text.")) return std::string(theirs);
+    size_t place = 0;
+    const size_t end = rest.find(']');
+    if (theirs == "tools" && end != rest.npos &&
+        absl::SimpleAtoi(absl::string_view(rest.data() + 1, end - 1), &place) &&
+        place < tool_places.size()) {
+      return absl::StrCat("tools[", tool_places[place], std::string(rest.substr(end)));
+    }
+    return absl::StrCat(std::string(theirs), std::string(rest));
   }
   for (const std::string_view group : {"sampling.", "stopping.", "output."}) {
     if (field.starts_with(group)) return std::string(field.substr(group.size()));

@@ -11,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.pb.h"
-#include "services/gateway/openai/answer/answer.h"
 
 namespace continuo::gateway::openai {
 
@@ -20,8 +19,9 @@ struct ResponsesForm {
   bool stream = false;
   // Thoughts come in a second form that clients keep and send back.
   bool encodes_reasoning = false;
-  // Members of the response that repeat those of the request.
-  OrderedJson repeated = OrderedJson::object();
+  // Members of the response that repeat those of the request: the text of a JSON object without its
+  // braces.
+  std::string repeated;
 };
 
 struct ResponsesCall {
@@ -30,6 +30,8 @@ struct ResponsesCall {
   // The types of tools that run at OpenAI's servers or at clients in ways that are not known here.
   // The model does not see them.
   std::vector<std::string> skipped_tools;
+  // Where in the body each tool of the conversation is.
+  std::vector<int> tool_places;
 };
 
 // INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
@@ -37,6 +39,6 @@ absl::StatusOr<ResponsesCall> ParseResponses(std::string_view body);
 
 // The name in a body of /v1/responses for a field of GenerateRequest. A place in the conversation
 // is no place in the body: items become parts of messages.
-std::string ResponsesParamOf(std::string_view field);
+std::string ResponsesParamOf(const std::vector<int>& tool_places, std::string_view field);
 
 }  // namespace continuo::gateway::openai

@@ -49,12 +49,8 @@ TEST(ToolsJsonTest, TheTextOfValuesIsFound) {
   EXPECT_EQ(MemberText(object, "d"), "");
   EXPECT_EQ(MemberText("", "a"), "");
   const std::string_view array = R"([ {"a":2} ,true,"]",3])";
-  EXPECT_EQ(ElementText(array, 0), R"({"a":2})");
-  EXPECT_EQ(ElementText(array, 1), "true");
-  EXPECT_EQ(ElementText(array, 2), R"("]")");
-  EXPECT_EQ(ElementText(array, 3), "3");
-  EXPECT_EQ(ElementText(array, 4), "");
-  EXPECT_EQ(ElementText("[]", 0), "");
+  EXPECT_THAT(ElementTexts(array), ::testing::ElementsAre(R"({"a":2})", "true", R"("]")", "3"));
+  EXPECT_THAT(ElementTexts("[]"), ::testing::IsEmpty());
 }
 
 TEST(ToolsJsonTest, ASchemaBehindAnEscapedNameIsReadToo) {

@@ -74,10 +74,12 @@ TEST(MessagesRequestTest, BlocksBecomeMessagesInTheirOrder) {
         {"type": "redacted_thinking", "data": "x"},
         {"type": "text", "text": "I look"},
         {"type": "tool_use", "id": "t1", "name": "f", "input": {"z": 1, "a": [2.50]}},
-        {"type": "tool_use", "id": "t2", "name": "g", "input": {}}]},
+        {"type": "tool_use", "id": "t2", "name": "g", "input": {}},
+        {"type": "text", "text": "and"}]},
       {"role": "user", "content": [
         {"type": "tool_result", "tool_use_id": "t1", "content": "one"},
         {"type": "tool_result", "tool_use_id": "t2", "is_error": true},
+        {"type": "tool_result", "tool_use_id": "t4", "is_error": true, "content": "no file"},
         {"type": "text", "text": "and now?"},
         {"type": "tool_result", "tool_use_id": "t3",
          "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]}]},
@@ -93,7 +95,8 @@ TEST(MessagesRequestTest, BlocksBecomeMessagesInTheirOrder) {
   EXPECT_THAT(Told(call->request.conversation()),
               ::testing::ElementsAre("system: Be\n\nbrief", "user: a\nb",
                                      "assistant: (hm)I look[t1 f{\"z\": 1, \"a\": [2.50]}][t2 g{}]",
-                                     "tool: one <- t1", "tool: error <- t2", "user: and now?",
+                                     "assistant: and", "tool: one <- t1", "tool: error <- t2",
+                                     "tool: error: no file <- t4", "user: and now?",
                                      "tool: xy <- t3", "system: stay brief", "user: T\nd"));
   EXPECT_FALSE(call->request.conversation().continue_final_message());
 }
@@ -163,7 +166,9 @@ TEST(MessagesRequestTest, Schemas) {
     } else {
       body["output_format"] = format;
     }
-    EXPECT_EQ(Parse(body).request.constraint().json_schema(), R"({"type":"object"})");
+    const MessagesCall call = Parse(body);
+    EXPECT_EQ(call.request.constraint().json_schema(), R"({"type":"object"})");
+    EXPECT_EQ(call.format_member, nested ? "output_config.format" : "output_format");
   }
 }
 
@@ -180,7 +185,11 @@ TEST(MessagesRequestTest, WhatIsWrongIsTold) {
       {R"({"max_tokens": 0})", "max_tokens: "},
       {R"({"messages": null})", "messages: is needed"},
       {R"({"messages": []})", "messages: is empty"},
-      {R"({"messages": [{"role": "user", "content": []}]})", "messages: is empty"},
+      {R"({"messages": [{"role": "user", "content": []}]})", "messages[0].content: is empty"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true},
+           "source": {"type": "text", "data": "d"}}]}]})",
+       "messages[0].content[0].citations.enabled: is not supported"},
+      {R"({"thinking": {"type": "enabled", "budget_tokens": "much"}})", "thinking.budget_tokens: "},
       {R"({"messages": [{"role": "tool", "content": "x"}]})", "messages[0].role: must be"},
       {R"({"messages": [{"role": "user"}]})", "messages[0].content: is needed"},
       {R"({"messages": [{"role": "user", "content": 3}]})", "messages[0].content: must be"},
@@ -229,9 +238,22 @@ TEST(MessagesRequestTest, TokensAreCountedOfTheSamePrompt) {
               HasSubstr("max_tokens: is no member of /v1/messages/count_tokens"));
 }
 
+TEST(MessagesRequestTest, ALargeBodyIsReadInOnePass) {
+  // Looking each element up from the beginning would read 10^12 bytes.
+  std::string body = R"({"max_tokens":1,"messages":[{"role":"user","content":"a"})";
+  for (int i = 0; i < 150000; ++i) body += R"(,{"role":"user","content":""})";
+  body += "]}";
+  const absl::StatusOr<MessagesCall> call = ParseMessages(body);
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(call->request.conversation().messages_size(), 150001);
+}
+
 TEST(MessagesErrorTest, ErrorsHaveTheNamesOfTheBody) {
   const auto told = [](const absl::Status& status, bool as_written) {
-    return Json::parse(MessagesErrorJson(status, as_written, "r"));
+    ParamNames names;
+    names.as_written = as_written;
+    names.constraint = "output_config.format";
+    return Json::parse(MessagesErrorJson(names, status, "r"));
   };
   const std::pair<const char*, const char*> fields[] = {
       {"stopping.strings[2]", "stop_sequences[2]"},
@@ -240,7 +262,8 @@ TEST(MessagesErrorTest, ErrorsHaveTheNamesOfTheBody) {
       {"conversation.tools[1].parameters", "tools[1].input_schema"},
       {"conversation.messages[7].content", "messages"},
       {"conversation.tool_choice.name", "tool_choice.name"},
-      {"constraint.json_schema", "output_format.json_schema"}};
+      {"conversation.template_arguments", "output_config.effort"},
+      {"constraint.json_schema", "output_config.format.schema"}};
   for (const auto& [ours, theirs] : fields) {
     const Json json = told(protocol::FieldError(ours, "is wrong"), false);
     EXPECT_EQ(json["error"]["message"], std::string(theirs) + ": is wrong");

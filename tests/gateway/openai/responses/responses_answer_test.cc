@@ -69,7 +69,7 @@ Json BodyOf(ResponsesAnswer& answer) { return Json::parse(absl::StrJoin(answer.T
 
 TEST(ResponsesAnswerTest, TheBody) {
   ResponsesForm form;
-  form.repeated = {{"metadata", {{"a", "b"}}}};
+  form.repeated = R"("metadata":{"a":"b"})";
   ResponsesAnswer answer(form, "i", "asked", 5);
   for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_TOOL_CALLS)) {
     answer.Add(0, response, nullptr);

@@ -108,9 +108,14 @@ TEST(ResponsesRequestTest, ToolsThatAreNoFunctionsAreSkipped) {
             R"({"type": "object", "properties": {"z": {}, "a": {}}})");
   EXPECT_TRUE(conversation.tools(0).strict());
   EXPECT_TRUE(conversation.tool_choice().single_call());
-  ASSERT_EQ(call->form.repeated["tools"].size(), 1);
-  EXPECT_EQ(call->form.repeated["tools"][0]["name"], "f");
-  EXPECT_EQ(call->form.repeated["parallel_tool_calls"], false);
+  const Json repeated = Json::parse("{" + call->form.repeated + "}");
+  ASSERT_EQ(repeated["tools"].size(), 1);
+  EXPECT_EQ(repeated["tools"][0]["name"], "f");
+  EXPECT_EQ(repeated["parallel_tool_calls"], false);
+  EXPECT_THAT(call->form.repeated, HasSubstr(R"("properties": {"z": {}, "a": {}})"));
+  EXPECT_THAT(call->tool_places, ElementsAre(1));
+  EXPECT_EQ(ResponsesParamOf(call->tool_places, "conversation.tools[0].parameters"),
+            "tools[1].parameters");
 }
 
 TEST(ResponsesRequestTest, ToolChoices) {
@@ -161,12 +166,18 @@ TEST(ResponsesRequestTest, FormatsAndReasoning) {
 }
 
 TEST(ResponsesRequestTest, TheResponseRepeatsTheRequest) {
-  const OrderedJson repeated = Parse({{"input", "x"},
-                                      {"instructions", "i"},
-                                      {"metadata", {{"a", "b"}}},
-                                      {"temperature", 0.5},
-                                      {"reasoning", {{"effort", "low"}}}})
-                                   .form.repeated;
+  const auto repeated_of = [](const Json& body) {
+    return Json::parse("{" + Parse(body).form.repeated + "}");
+  };
+  const Json repeated = repeated_of({{"input", "x"},
+                                     {"instructions", "i"},
+                                     {"metadata", {{"a", "b"}}},
+                                     {"temperature", 0.5},
+                                     {"text", {{"verbosity", "low"}}},
+                                     {"reasoning", {{"effort", "low"}}}});
+  EXPECT_EQ(repeated["text"], Json::parse(R"({"format":{"type":"text"},"verbosity":"low"})"));
+  EXPECT_EQ(repeated_of({{"input", "x"}, {"tools", nullptr}, {"tool_choice", nullptr}})["tools"],
+            Json::array());
   EXPECT_EQ(repeated["instructions"], "i");
   EXPECT_EQ(repeated["metadata"]["a"], "b");
   EXPECT_EQ(repeated["temperature"], 0.5);
@@ -199,6 +210,10 @@ TEST(ResponsesRequestTest, WhatIsWrongIsTold) {
       {R"({"truncation": "auto"})", "truncation: is not supported"},
       {R"({"top_logprobs": 3})", "top_logprobs: is not supported"},
       {R"({"include": ["message.output_text.logprobs"]})", "include[0]: is not supported"},
+      {R"({"include": ["nonsense"]})", "include[0]: is no part"},
+      {R"({"metadata": [1]})", "metadata: must be an object"},
+      {R"({"metadata": {"a": 1}})", "metadata: must have names"},
+      {R"({"user": 5})", "user: must be a string"},
       {R"({"max_output_tokens": 0})", "max_output_tokens: "},
       {R"({"max_tokens": 5})", "max_tokens: is no member of /v1/responses"},
       {R"({"text": {"format": {"type": "xml"}}})", "text.format.type: must be"},
@@ -220,15 +235,31 @@ TEST(ResponsesRequestTest, WhatIsWrongIsTold) {
   }
 }
 
+TEST(ResponsesRequestTest, ALargeBodyIsReadInOnePass) {
+  // Many members of metadata, items and tools, each of which would take minutes to look up anew.
+  std::string tools, items = R"({"role":"user","content":"a"})", metadata;
+  for (int i = 0; i < 100000; ++i) {
+    tools += std::string(i == 0 ? "" : ",") + R"({"type":"x"})";
+    items += R"(,{"role":"user","content":""})";
+    metadata += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":\"\"";
+  }
+  const std::string body = R"({"input":[)" + items + R"(],"tools":[)" + tools + "]";
+  EXPECT_TRUE(ParseResponses(body + "}").ok());
+  EXPECT_THAT(
+      std::string(ParseResponses(body + R"(,"metadata":{)" + metadata + "}}").status().message()),
+      HasSubstr("metadata: has 100000 members, the limit is 16"));
+}
+
 TEST(ResponsesRequestTest, FieldsHaveTheNamesOfTheBody) {
   const std::pair<const char*, const char*> names[] = {
       {"stopping.max_tokens", "max_output_tokens"},
       {"conversation.messages[3].content", "input"},
       {"conversation.tools[1].parameters", "tools[1].parameters"},
       {"constraint.json_schema", "text.format.schema"},
+      {"conversation.template_arguments", "reasoning.effort"},
       {"sampling.top_p", "top_p"},
       {"model", "model"}};
-  for (const auto& [ours, theirs] : names) EXPECT_EQ(ResponsesParamOf(ours), theirs);
+  for (const auto& [ours, theirs] : names) EXPECT_EQ(ResponsesParamOf({}, ours), theirs);
 }
 
 }  // namespace
