@@ -54,7 +54,7 @@ if [ "$smollm2" = 1 ] && [ -t 0 ] && [ -t 1 ]; then
   echo
   echo "== a conversation with SmolLM2; control-D ends it"
   # What its makers recommend; without it so small a model wanders off.
-  "$bin/continuo" chat --server="$gateway" --temperature=0.2 --top_p=0.9 || true
+  "$bin/continuo" chat --server="$gateway" --temperature=0.2 --top_p=0.9
 fi
 
 echo

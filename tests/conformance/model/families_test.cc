@@ -37,18 +37,6 @@ TEST_P(FamiliesTest, LogitsAreThoseOfTransformers) {
   }
 }
 
-// transformers writes other fields than models are published with, and they mean the same.
-TEST_P(FamiliesTest, TheConfigurationThatTransformersSavesIsTheSame) {
-  const nlohmann::json golden = ReadFamilyGolden(GetParam());
-  if (golden["saved_config"].is_null()) GTEST_SKIP() << "transformers has no class of its own";
-  const auto published = model::ParseModelConfig(golden["config"].dump(), "");
-  ASSERT_TRUE(published.ok()) << published.status();
-  const auto saved = model::ParseModelConfig(golden["saved_config"].dump(), "");
-  ASSERT_TRUE(saved.ok()) << saved.status();
-  EXPECT_EQ(model::ConfigSummary(*saved), model::ConfigSummary(*published));
-  EXPECT_EQ(saved->tied_embeddings, published->tied_embeddings);
-}
-
 // Each changed field moves the logits, or is refused: the test above would tell if it were not
 // read.
 TEST_P(FamiliesTest, EveryFieldMatters) {
@@ -86,6 +74,26 @@ TEST(FamilyGoldensTest, EveryFileIsTestedAndEveryFamilyHasOne) {
   for (const model::Family& family : model::Families()) {
     EXPECT_THAT(architectures, ::testing::Contains(family.architecture)) << family.title;
   }
+}
+
+// transformers writes other fields than models are published with, and they mean the same. It has
+// no class of its own for three families.
+TEST(FamilyGoldensTest, TheConfigurationsThatTransformersSavesAreTheSame) {
+  std::vector<std::string> without;
+  for (const char* name : kFamilyGoldens) {
+    const nlohmann::json golden = ReadFamilyGolden(name);
+    if (golden["saved_config"].is_null()) {
+      without.push_back(name);
+      continue;
+    }
+    const auto published = model::ParseModelConfig(golden["config"].dump(), "");
+    ASSERT_TRUE(published.ok()) << name << published.status();
+    const auto saved = model::ParseModelConfig(golden["saved_config"].dump(), "");
+    ASSERT_TRUE(saved.ok()) << name << saved.status();
+    EXPECT_EQ(model::ConfigSummary(*saved), model::ConfigSummary(*published)) << name;
+    EXPECT_EQ(saved->tied_embeddings, published->tied_embeddings) << name;
+  }
+  EXPECT_THAT(without, ::testing::UnorderedElementsAre("internlm2", "internlm3", "minicpm"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, FamiliesTest, ::testing::ValuesIn(kFamilyGoldens),

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "services/base/check.h"
-#include "services/worker/model/description/json_file.h"
 #include "services/worker/model/checkpoint/safetensors.h"
+#include "services/worker/model/description/json_file.h"
 #include "services/worker/quantised/assemble.h"
 
 namespace {

@@ -8,8 +8,8 @@
 
 #include "nlohmann/json.hpp"
 #include "services/worker/gguf/gguf_names.h"
-#include "services/worker/model/description/family.h"
 #include "services/worker/model/checkpoint/stored_types.h"
+#include "services/worker/model/description/family.h"
 
 namespace continuo::worker {
 namespace {

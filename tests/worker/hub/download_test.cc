@@ -101,7 +101,7 @@ class DownloadTest : public ::testing::Test {
     retry_.wait = [this](absl::Duration wait) { waits_.push_back(wait / retry_.first_wait); };
   }
   void SetUp() override {
-    if (const auto curl = OpenCurl(); !curl.ok()) GTEST_SKIP() << curl.status();
+    ASSERT_TRUE(OpenCurl().ok()) << OpenCurl().status();
     setenv("no_proxy", "127.0.0.1", 1);
     ASSERT_TRUE(cache_.MakeFolders().ok());
   }

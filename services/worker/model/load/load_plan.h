@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "services/worker/model/description/config.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/shard.h"
+#include "services/worker/model/description/config.h"
 #include "services/worker/model/load/load_options.h"
 #include "services/worker/model/load/precision.h"
 

@@ -15,10 +15,10 @@
 #include "nlohmann/json.hpp"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
-#include "services/worker/model/description/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
-#include "services/worker/model/description/json_file.h"
 #include "services/worker/model/checkpoint/weights.h"
+#include "services/worker/model/description/config.h"
+#include "services/worker/model/description/json_file.h"
 
 namespace continuo::model {
 namespace {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "services/worker/model/description/config.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/weights.h"
+#include "services/worker/model/description/config.h"
 #include "tests/testing/tiny_model.h"
 
 namespace continuo::model {
