@@ -17,7 +17,7 @@ namespace continuo::worker {
 // The values of the flags of continuo-worker. A field whose comment is missing is explained by its
 // flag's help in config.cc.
 struct WorkerConfig {
-  // What --describe asks for: "text", "json" or "registry". Empty: serve.
+  // The form that --describe asks for: "text", "json" or "registry". Empty: the worker serves.
   std::string describe;
   // Why the place of the model was not found, where `describe` has to tell it.
   absl::Status place_status;

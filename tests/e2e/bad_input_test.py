@@ -99,6 +99,7 @@ CASES = [
     ("lark", lambda r: setattr(r.constraint, "lark", "start: ("), INVALID, "constraint.lark"),
     ("choice", lambda r: r.constraint.choice.SetInParent(), INVALID, "constraint.choice"),
     ("tools", lambda r: r.conversation.tools.add(name="f", parameters="[1]"), INVALID, "tools"),
+    ("no messages", lambda r: r.conversation.SetInParent(), INVALID, "conversation.messages"),
     ("tool choice", lambda r: setattr(r.conversation.tool_choice, "mode", 3), INVALID,
      "tool_choice"),
     ("tool calls", lambda r: r.conversation.messages.add(role="assistant").tool_calls.add(),

@@ -189,17 +189,22 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
     return HttpResponse{.status = 404,
                         .body = ErrorJson(404, UnknownPathMessage(name, path), "unknown_url")};
   }
+  const auto error = [&](int status, std::string_view message) {
+    HttpResponse response = Error(status, message);
+    response.body = ErrorBody(route->id, status, message);
+    return response;
+  };
   if (!Takes(*route, method)) {
     const std::string allow = AllowOf(route);
     HttpResponse response =
-        Error(405, absl::StrCat("the method ", std::string(View(header.method_string())),
+        error(405, absl::StrCat("the method ", std::string(View(header.method_string())),
                                 " is not for this path, which takes ", allow));
     response.headers.emplace_back("Allow", allow);
     return response;
   }
   if (const std::string_view coding = View(header[http::field::content_encoding]);
       !IsKnownCoding(coding)) {
-    HttpResponse response = Error(
+    HttpResponse response = error(
         415, absl::StrCat("Content-Encoding: ", std::string(coding),
                           " is not supported; a body may come as it is, or as gzip or deflate"));
     response.headers.emplace_back("Accept-Encoding", "gzip, deflate");

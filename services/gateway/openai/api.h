@@ -53,7 +53,7 @@ class Api : public HttpHandler {
   HttpHeaders CommonHeaders(const HttpRequest& header) override;
 
  private:
-  // What is left of a call whose generations run.
+  // A call whose generations run.
   struct Running {
     Answer& answer;
     ErrorForm errors;

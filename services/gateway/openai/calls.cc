@@ -49,6 +49,10 @@ absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
   return call;
 }
 
+bool IsOfMessages(RouteId route) {
+  return route == RouteId::kMessages || route == RouteId::kCountTokens;
+}
+
 // The names as the value of a header, which has to be short and of printable ASCII.
 std::string ListOf(const std::vector<std::string>& names) {
   constexpr size_t kMaxBytes = 256;
@@ -95,8 +99,13 @@ absl::Status WithResponsesName(const std::vector<int>& tool_places, const absl::
 
 }  // namespace
 
+std::string ErrorBody(RouteId route, int http_status, std::string_view message) {
+  return IsOfMessages(route) ? MessagesErrorJson(http_status, message)
+                             : ErrorJson(http_status, message, "");
+}
+
 std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
-  if (form.route == RouteId::kMessages || form.route == RouteId::kCountTokens) {
+  if (IsOfMessages(form.route)) {
     return MessagesErrorJson(form.names, status, form.request_id);
   }
   if (form.route == RouteId::kResponses && !form.names.as_written) {

@@ -33,6 +33,9 @@ struct ErrorForm {
 // The body of an error of HTTP.
 std::string ErrorBody(const ErrorForm& form, const absl::Status& status);
 
+// The same for an error of HTTP itself.
+std::string ErrorBody(RouteId route, int http_status, std::string_view message);
+
 // A call as its body has it.
 struct HttpCall {
   bool stream = false;

@@ -35,8 +35,8 @@ struct TextFacts {
   std::vector<TokenFacts> end_tokens;
 };
 
-// What a start with these options would load, as far as headers, configuration and tokenizer tell
-// it. Parts that cannot be read are absent, and `problems` says why.
+// Everything that a start with these options would load, as far as headers, configuration and
+// tokenizer tell it. Parts that cannot be read are absent, and `problems` says why.
 struct ModelFacts {
   std::string name, path;
   std::string container;  // "safetensors", "GGUF"; empty where there are no weights

@@ -29,7 +29,7 @@ absl::Status CheckSettings(const HubSettings& settings) {
       "there is no folder to fetch models to: set HF_HUB_CACHE, HF_HOME or HOME");
 }
 
-// What a snapshot has, as a hub would list it, without sizes and digests.
+// Lists a snapshot as a hub would, without sizes and digests.
 HubListing ListSnapshot(const HubCache& cache, const std::string& commit) {
   HubListing listing = {.commit = commit};
   std::error_code error;

@@ -15,7 +15,7 @@
 
 namespace continuo::hub {
 
-// What a fetch tells while it goes on.
+// One report of a fetch that goes on.
 struct FetchProgress {
   enum class Kind : uint8_t {
     kFile,     // `done` of `total` bytes of `file` are there; told at begin, at end and in between

@@ -77,7 +77,7 @@ std::vector<std::string> GgufModels(const HubListing& listing) {
   std::vector<std::string> models;
   for (const HubFile& file : listing.files) {
     if (!absl::EndsWithIgnoreCase(file.path, ".gguf")) continue;
-    // What a vision model reads images with.
+    // These have the part of a vision model that reads images.
     if (absl::StartsWith(file.path.substr(file.path.rfind('/') + 1), "mmproj")) continue;
     const std::optional<Part> part = PartOf(file.path);
     if (!part.has_value() || part->number == 1) models.push_back(file.path);

@@ -6,9 +6,9 @@
 #include <iterator>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/json_text.h"
 #include "services/base/utf8.h"
 #include "services/protocol/error.h"
 
@@ -97,44 +97,6 @@ std::string Describe(const Json& value) {
   }
 }
 
-// Remembers the first name that an object of a text has twice: a reader would take one of the
-// values and ignore the other. A pass of its own, since nlohmann's parser with a callback looks at
-// every element of an array again behind each object in it.
-class TwiceNamed : public Json::json_sax_t {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(Json::binary_t&) override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool start_object(std::size_t) override {
-    open_.emplace_back();
-    return true;
-  }
-  bool end_object() override {
-    open_.pop_back();
-    return true;
-  }
-  bool key(std::string& name) override {
-    if (open_.back().insert(name).second) return true;
-    name_ = name;
-    return false;
-  }
-  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
-    return false;
-  }
-
-  const std::optional<std::string>& name() const { return name_; }
-
- private:
-  std::vector<absl::flat_hash_set<std::string>> open_;
-  std::optional<std::string> name_;
-};
-
 }  // namespace
 
 absl::StatusOr<Json> ParseObject(std::string_view body) {
@@ -150,12 +112,9 @@ absl::StatusOr<Json> ParseObject(std::string_view body) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body must be a JSON object, is ", Describe(json)));
   }
-  TwiceNamed twice;
-  Json::sax_parse(body, &twice);
-  if (twice.name().has_value()) {
-    return WithClientsWord(
-        protocol::FieldError(ShowName(*twice.name()), "is there twice in one object"),
-        "an object of the body's JSON has a member twice");
+  // A reader would take one of the values and ignore the other.
+  if (const absl::Status twice = CheckJson("the body", body, kMaxSchemaDepth); !twice.ok()) {
+    return WithClientsWord(twice, "an object of the body's JSON has a member twice");
   }
   return json;
 }

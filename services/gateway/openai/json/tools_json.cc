@@ -53,6 +53,30 @@ size_t NextValue(std::string_view text, size_t at) {
   return at;
 }
 
+// Returns whether the JSON string, with its quotes, is this text.
+bool IsString(std::string_view json, std::string_view text) {
+  if (json.find('\\') == json.npos) return json.substr(1, json.size() - 2) == text;
+  const Json value = Json::parse(json, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
+// Calls `visit(key, value)` for each member of an object's text; the key has its quotes.
+template <typename Visit>
+void ForEachMember(std::string_view object, Visit visit) {
+  object.remove_prefix(std::min(object.find_first_not_of(kBlank), object.size()));
+  size_t at = NextValue(object, object.empty() ? 0 : 1);
+  while (at < object.size() && object[at] == '"') {
+    const size_t end = EndOfString(object, at);
+    const std::string_view key = object.substr(at, end - at);
+    at = std::min(object.find(':', end), object.size());
+    if (at == object.size()) return;
+    at = std::min(object.find_first_not_of(kBlank, at + 1), object.size());
+    const size_t value_end = EndOfValue(object, at);
+    visit(key, object.substr(at, value_end - at));
+    at = NextValue(object, value_end);
+  }
+}
+
 // The "function" of a tool, a call or a choice at `path`, which has to be of that type.
 absl::StatusOr<const Json*> FunctionOf(const Json& json, const std::string& path) {
   if (!json.is_object()) return WrongType(path, "an object", json);
@@ -186,32 +210,21 @@ std::vector<std::string_view> ElementTexts(std::string_view array) {
   return texts;
 }
 
-namespace {
-
-// Returns whether the JSON string, with its quotes, is this text.
-bool IsString(std::string_view json, std::string_view text) {
-  if (json.find('\\') == json.npos) return json.substr(1, json.size() - 2) == text;
-  const Json value = Json::parse(json, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  return value.is_string() && value.get_ref<const std::string&>() == text;
-}
-
-}  // namespace
-
 std::string_view MemberText(std::string_view object, std::string_view name) {
   std::string_view found;
-  object.remove_prefix(std::min(object.find_first_not_of(kBlank), object.size()));
-  size_t at = NextValue(object, object.empty() ? 0 : 1);
-  while (at < object.size() && object[at] == '"') {
-    const size_t end = EndOfString(object, at);
-    const bool is_it = IsString(object.substr(at, end - at), name);
-    at = std::min(object.find(':', end), object.size());
-    if (at == object.size()) return found;
-    at = std::min(object.find_first_not_of(kBlank, at + 1), object.size());
-    const size_t value_end = EndOfValue(object, at);
-    if (is_it) found = object.substr(at, value_end - at);
-    at = NextValue(object, value_end);
-  }
+  ForEachMember(object, [&](std::string_view key, std::string_view value) {
+    if (IsString(key, name)) found = value;
+  });
   return found;
+}
+
+absl::flat_hash_map<std::string, std::string_view> MemberTexts(std::string_view object) {
+  absl::flat_hash_map<std::string, std::string_view> texts;
+  ForEachMember(object, [&](std::string_view key, std::string_view value) {
+    const Json name = Json::parse(key, /*cb=*/nullptr, /*allow_exceptions=*/false);
+    if (name.is_string()) texts[name.get_ref<const std::string&>()] = value;
+  });
+  return texts;
 }
 
 absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation) {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/gateway/openai/json/json_fields.h"
@@ -21,6 +22,9 @@ absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMe
 // The text of a member's value in the text of a JSON object, as it is written; the last one of that
 // name, and empty where there is none.
 std::string_view MemberText(std::string_view object, std::string_view name);
+// The texts of the values of all members of an object, in one pass. Names are as they read, without
+// escapes.
+absl::flat_hash_map<std::string, std::string_view> MemberTexts(std::string_view object);
 // The texts of the elements of an array, in one pass.
 std::vector<std::string_view> ElementTexts(std::string_view array);
 

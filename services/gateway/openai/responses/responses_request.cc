@@ -370,6 +370,12 @@ std::string RepeatTools(const WrittenValue& tools) {
 
 // The members of a response that repeat those of the request, as the client wrote them.
 std::string Repeat(const WrittenValue& body) {
+  const auto texts = MemberTexts(body.text);
+  const auto member = [&](const char* name) {
+    const auto text = texts.find(name);
+    return WrittenValue{Find(*body.json, name),
+                        text == texts.end() ? std::string_view() : text->second};
+  };
   std::string all;
   const auto add = [&](std::string_view name, std::string_view value) {
     if (!all.empty()) all.push_back(',');
@@ -379,29 +385,29 @@ std::string Repeat(const WrittenValue& body) {
     return std::string(value.json == nullptr ? fallback : value.text);
   };
   const auto inside = [&](const char* outer, const char* name, std::string_view fallback) {
-    const WrittenValue object = body.Member(outer);
+    const WrittenValue object = member(outer);
     return object.json == nullptr ? std::string(fallback) : given(object.Member(name), fallback);
   };
   add("background", "false");
   add("previous_response_id", "null");
   for (const char* name : {"instructions", "max_output_tokens", "max_tool_calls",
                            "prompt_cache_key", "safety_identifier", "user"}) {
-    add(name, given(body.Member(name), "null"));
+    add(name, given(member(name), "null"));
   }
-  add("metadata", given(body.Member("metadata"), "{}"));
-  add("parallel_tool_calls", given(body.Member("parallel_tool_calls"), "true"));
+  add("metadata", given(member("metadata"), "{}"));
+  add("parallel_tool_calls", given(member("parallel_tool_calls"), "true"));
   add("reasoning",
       absl::StrCat("{\"effort\":", inside("reasoning", "effort", "null"), ",\"summary\":null}"));
   add("service_tier", "\"default\"");
   add("store", "false");
-  add("temperature", given(body.Member("temperature"), "1.0"));
+  add("temperature", given(member("temperature"), "1.0"));
   const std::string verbosity = inside("text", "verbosity", "");
   add("text", absl::StrCat("{\"format\":", inside("text", "format", R"({"type":"text"})"),
                            verbosity.empty() ? "" : ",\"verbosity\":", verbosity, "}"));
-  add("tool_choice", given(body.Member("tool_choice"), "\"auto\""));
-  add("tools", RepeatTools(body.Member("tools")));
+  add("tool_choice", given(member("tool_choice"), "\"auto\""));
+  add("tools", RepeatTools(member("tools")));
   add("top_logprobs", "0");
-  add("top_p", given(body.Member("top_p"), "1.0"));
+  add("top_p", given(member("top_p"), "1.0"));
   add("presence_penalty", "0");
   add("frequency_penalty", "0");
   add("truncation", "\"disabled\"");

@@ -14,7 +14,7 @@
 
 namespace continuo::gateway::openai {
 
-// What the answer has beside what is generated.
+// The members of an answer that the request alone decides.
 struct ResponsesForm {
   bool stream = false;
   // Thoughts come in a second form that clients keep and send back.
@@ -30,7 +30,7 @@ struct ResponsesCall {
   // The types of tools that run at OpenAI's servers or at clients in ways that are not known here.
   // The model does not see them.
   std::vector<std::string> skipped_tools;
-  // Where in the body each tool of the conversation is.
+  // The index in the body of each tool of the conversation.
   std::vector<int> tool_places;
 };
 

@@ -115,6 +115,9 @@ absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& co
   prompt.now_seconds = absl::ToUnixSeconds(now);
   auto rendered = text.RenderMarkedChat(prompt);
   if (!rendered.ok()) return At(field, rendered.status());
+  if (prompt.messages.empty()) {
+    return protocol::FieldError(absl::StrCat(std::string(field), ".messages"), "is empty");
+  }
   return rendered;
 }
 

@@ -116,17 +116,16 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
           absl::StrCat(field("messages"), "[", i, "].tool_calls[", k, "].name"), "is empty");
     }
   }
-  if (conversation.chat_template().empty()) {
-    if (!model.text->has_chat_template()) {
-      return protocol::FieldError(path,
-                                  absl::StrCat("model \"", model.name, "\" has no chat template"));
-    }
-  } else if (!model.allow_request_chat_template) {
+  if (!conversation.chat_template().empty()) {
+    if (model.allow_request_chat_template) return absl::OkStatus();
     return protocol::FieldError(
         field("chat_template"),
         "is not taken here: the worker runs without --allow_request_chat_template");
   }
-  if (conversation.messages().empty()) return protocol::FieldError(field("messages"), "is empty");
+  if (!model.text->has_chat_template()) {
+    return protocol::FieldError(path,
+                                absl::StrCat("model \"", model.name, "\" has no chat template"));
+  }
   return absl::OkStatus();
 }
 

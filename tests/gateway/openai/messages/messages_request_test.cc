@@ -9,6 +9,7 @@
 
 #include "services/gateway/openai/messages/messages_error.h"
 #include "services/protocol/error.h"
+#include "tests/gateway/openai/conversation_lines.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -24,22 +25,6 @@ MessagesCall Parse(const Json& body) {
   absl::StatusOr<MessagesCall> call = ParseMessages(body.dump());
   EXPECT_TRUE(call.ok()) << call.status() << body;
   return call.ok() ? *std::move(call) : MessagesCall();
-}
-
-// The conversation as lines: role, thoughts, content, calls, the call that is answered.
-std::vector<std::string> Told(const v1::Conversation& conversation) {
-  std::vector<std::string> lines;
-  for (const v1::ChatMessage& message : conversation.messages()) {
-    std::string line = message.role() + ": ";
-    if (!message.reasoning().empty()) line += "(" + message.reasoning() + ")";
-    line += message.content();
-    for (const v1::ToolCall& call : message.tool_calls()) {
-      line += "[" + call.id() + " " + call.name() + call.arguments() + "]";
-    }
-    if (!message.tool_call_id().empty()) line += " <- " + message.tool_call_id();
-    lines.push_back(std::move(line));
-  }
-  return lines;
 }
 
 TEST(MessagesRequestTest, SamplingAndStopping) {
@@ -92,7 +77,7 @@ TEST(MessagesRequestTest, BlocksBecomeMessagesInTheirOrder) {
   text.replace(text.find(plain), plain.size(), R"({"z": 1, "a": [2.50]})");
   const absl::StatusOr<MessagesCall> call = ParseMessages(text);
   ASSERT_TRUE(call.ok()) << call.status();
-  EXPECT_THAT(Told(call->request.conversation()),
+  EXPECT_THAT(LinesOf(call->request.conversation()),
               ::testing::ElementsAre("system: Be\n\nbrief", "user: a\nb",
                                      "assistant: (hm)I look[t1 f{\"z\": 1, \"a\": [2.50]}][t2 g{}]",
                                      "assistant: and", "tool: one <- t1", "tool: error <- t2",

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "services/gateway/openai/responses/input_items.h"
+#include "tests/gateway/openai/conversation_lines.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -20,22 +21,6 @@ ResponsesCall Parse(const Json& body) {
   absl::StatusOr<ResponsesCall> call = ParseResponses(body.dump());
   EXPECT_TRUE(call.ok()) << call.status() << body;
   return call.ok() ? *std::move(call) : ResponsesCall();
-}
-
-// The conversation as lines: role, thoughts, content, calls, the call that is answered.
-std::vector<std::string> Told(const v1::Conversation& conversation) {
-  std::vector<std::string> lines;
-  for (const v1::ChatMessage& message : conversation.messages()) {
-    std::string line = message.role() + ": ";
-    if (!message.reasoning().empty()) line += "(" + message.reasoning() + ")";
-    line += message.content();
-    for (const v1::ToolCall& call : message.tool_calls()) {
-      line += "[" + call.id() + " " + call.name() + call.arguments() + "]";
-    }
-    if (!message.tool_call_id().empty()) line += " <- " + message.tool_call_id();
-    lines.push_back(std::move(line));
-  }
-  return lines;
 }
 
 TEST(ResponsesRequestTest, SamplingAndStopping) {
@@ -53,7 +38,7 @@ TEST(ResponsesRequestTest, SamplingAndStopping) {
   EXPECT_EQ(call.request.stopping().max_tokens(), 20);
   EXPECT_EQ(call.request.sampling().temperature(), 0.5f);
   EXPECT_EQ(call.request.sampling().top_p(), 0.25f);
-  EXPECT_THAT(Told(call.request.conversation()), ElementsAre("system: Be brief", "user: Hello"));
+  EXPECT_THAT(LinesOf(call.request.conversation()), ElementsAre("system: Be brief", "user: Hello"));
 }
 
 TEST(ResponsesRequestTest, ItemsBecomeMessages) {
@@ -72,7 +57,7 @@ TEST(ResponsesRequestTest, ItemsBecomeMessages) {
     {"role": "assistant", "content": "done"},
     {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
     {"role": "user", "content": "thanks"}])");
-  EXPECT_THAT(Told(Parse({{"input", input}}).request.conversation()),
+  EXPECT_THAT(LinesOf(Parse({{"input", input}}).request.conversation()),
               ElementsAre("system: Be brief", "user: ab",
                           "assistant: (hm)I look[c1 f{\"z\": 1}][c2 g{}]", "tool: one <- c1",
                           "tool: two <- c2", "assistant: (short)done\nno", "user: thanks"));
@@ -81,10 +66,10 @@ TEST(ResponsesRequestTest, ItemsBecomeMessages) {
 TEST(ResponsesRequestTest, ThoughtsComeBackAsTheyWere) {
   const std::string thoughts = "so\xe2\x82\xac \"so\"";
   const auto told = [](const std::string& encoded) {
-    return Told(Parse({{"input",
-                        {{{"type", "reasoning"}, {"encrypted_content", encoded}},
-                         {{"role", "user"}, {"content", "x"}}}}})
-                    .request.conversation())[0];
+    return LinesOf(Parse({{"input",
+                           {{{"type", "reasoning"}, {"encrypted_content", encoded}},
+                            {{"role", "user"}, {"content", "x"}}}}})
+                       .request.conversation())[0];
   };
   EXPECT_EQ(told(EncodeReasoning(thoughts)), "assistant: (" + thoughts + ")");
   EXPECT_EQ(told("gAAAAABo"), "assistant: ");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/session/convert.h"
+#include "services/worker/server/session/prompt.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -253,6 +254,13 @@ TEST_F(ConvertTest, TheTemplatesClockIsTheReferenceTime) {
   had.mutable_reference_time()->set_seconds(0);
   const std::string prompt = *text_->Decode(Prepare().request.prompt, true);
   EXPECT_THAT(prompt, ::testing::HasSubstr("1970"));
+}
+
+TEST_F(ConvertTest, AConversationHasAMessage) {
+  const auto rendered =
+      RenderConversation(v1::Conversation(), "conversation", absl::UnixEpoch(), *text_);
+  EXPECT_TRUE(absl::IsInvalidArgument(rendered.status()));
+  EXPECT_EQ(std::string(rendered.status().message()), "conversation.messages: is empty");
 }
 
 TEST_F(ConvertTest, ControlTokensInAConversationAreTextUnlessTheWorkerParsesThem) {

@@ -177,7 +177,6 @@ const Case kRefused[] = {
        for (int i = 0; i <= protocol::kMaxMessages; ++i) r.mutable_conversation()->add_messages();
      },
      "conversation.messages", "16384"},
-    {"no messages", [](auto& r) { r.mutable_conversation(); }, "conversation.messages", "is empty"},
     {"arguments",
      [](auto& r) {
        r.mutable_conversation()->set_template_arguments(

@@ -180,7 +180,7 @@ pub fn convert(bytes: &[u8], beside: &Beside) -> Result<Made> {
     let model = Model::parse(bytes)?;
     let trainer = &model.trainer;
     if trainer.whitespace_as_suffix || !model.normalizer.escape_whitespaces {
-        return Err(unimplemented("spaces at the end of words, or spaces as such, are not taken"));
+        return Err(unimplemented("treat_whitespace_as_suffix and escape_whitespaces=false are not supported"));
     }
     if let Some(id) = model.pieces.iter().position(|piece| piece.kind == Kind::Unused) {
         return Err(unimplemented(format!("piece {id} is of the type UNUSED, which is not taken")));
