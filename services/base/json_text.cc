@@ -74,18 +74,19 @@ class CountingIterator {
 // Takes the events of nlohmann's parser, which says what is wrong with the text.
 class Checker : public nlohmann::json::json_sax_t {
  public:
-  Checker(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
+  Checker(std::string_view text, int max_depth, int64_t max_values)
+      : text_(text), max_depth_(max_depth), max_values_(max_values) {}
 
   size_t* num_read() { return &num_read_; }
   const std::string& problem() const { return problem_; }
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(int64_t) override { return true; }
-  bool number_unsigned(uint64_t) override { return true; }
-  bool number_float(double, const std::string&) override { return true; }
-  bool string(std::string&) override { return true; }
-  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool null() override { return Count(); }
+  bool boolean(bool) override { return Count(); }
+  bool number_integer(int64_t) override { return Count(); }
+  bool number_unsigned(uint64_t) override { return Count(); }
+  bool number_float(double, const std::string&) override { return Count(); }
+  bool string(std::string&) override { return Count(); }
+  bool binary(nlohmann::json::binary_t&) override { return Count(); }
   bool start_object(std::size_t) override { return Open(); }
   bool end_object() override { return Close(); }
   bool start_array(std::size_t) override { return Open(); }
@@ -115,7 +116,13 @@ class Checker : public nlohmann::json::json_sax_t {
   }
 
  private:
+  bool Count() {
+    if (++num_values_ <= max_values_) return true;
+    return Fail(num_read_, absl::StrCat("more than ", max_values_, " values"));
+  }
+
   bool Open() {
+    if (!Count()) return false;
     open_.emplace_back();
     if (open_.size() <= static_cast<size_t>(max_depth_)) return true;
     return Fail(num_read_, absl::StrCat("nested deeper than ", max_depth_, " levels"));
@@ -148,6 +155,8 @@ class Checker : public nlohmann::json::json_sax_t {
 
   const std::string_view text_;
   const int max_depth_;
+  const int64_t max_values_;
+  int64_t num_values_ = 0;
   size_t num_read_ = 0;
   std::vector<absl::flat_hash_map<std::string, size_t>> open_;  // of each object: a field's line
   size_t counted_ = 0, line_ = 1, line_begin_ = 0;
@@ -156,12 +165,13 @@ class Checker : public nlohmann::json::json_sax_t {
 
 }  // namespace
 
-absl::Status CheckJson(std::string_view name, std::string_view text, int max_depth) {
+absl::Status CheckJson(std::string_view name, std::string_view text, int max_depth,
+                       int64_t max_values) {
   const std::string foreign = ForeignFile(text.substr(0, kForeignHeadBytes));
   if (!foreign.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(View(name), ": ", foreign));
   }
-  Checker checker(text, max_depth);
+  Checker checker(text, max_depth, max_values);
   nlohmann::json::sax_parse(CountingIterator(text.data(), checker.num_read()),
                             CountingIterator(text.data() + text.size(), checker.num_read()),
                             &checker);

@@ -78,6 +78,15 @@ TEST(CheckJsonTest, MessagesQuoteNoMoreThanABeginning) {
 
 // Whatever is damaged: the check agrees with the parser, whose verdict on fields that are there
 // twice and on depth is none.
+TEST(CheckJsonTest, ValuesAreCountedWhateverTheirPlace) {
+  for (const std::string text :
+       {R"([1,-2,3.5,"a",null,true])", R"({"a":[[],{}],"b":{"c":[0]}})", "[[[[[[0]]]]]]"}) {
+    const std::string bad = std::string(CheckJson("f.json", text, 16, 6).message());
+    EXPECT_THAT(bad, HasSubstr("more than 6 values")) << text;
+    EXPECT_TRUE(CheckJson("f.json", text, 16, 7).ok()) << text;
+  }
+}
+
 TEST(CheckJsonTest, ItTakesWhatTheParserTakes) {
   const std::string whole =
       "{\"a\": [1, -2.5e+3, \"\\u00e9\\n\xC3\xA9\"], \"b\": {\"c\": null, \"d\": true},\n\"e\": "

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/hub/fetch_model.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,6 +20,8 @@ namespace continuo::hub {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxIndexBytes = 64 << 20;
 
 std::string NameOf(const HubReference& reference) {
   return absl::StrCat("hf://", reference.repository, "@", reference.revision);
@@ -37,9 +41,32 @@ HubListing ListSnapshot(const HubCache& cache, const std::string& commit) {
   for (auto entry = fs::recursive_directory_iterator(root, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     const std::string path = entry->path().lexically_relative(root).string();
-    if (entry->is_regular_file(error) && IsPlainPath(path)) listing.files.push_back({.path = path});
+    // A link whose blob is gone is no file, and does not end the list.
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored) && IsPlainPath(path)) {
+      listing.files.push_back({.path = path});
+    }
   }
   return listing;
+}
+
+// True where the weights that the index tells of are all there.
+bool HasIndexedFiles(const HubCache& cache, const std::string& commit, const FileChoice& choice) {
+  if (std::ranges::find(choice.files, kWeightsIndex, &HubFile::path) == choice.files.end()) {
+    return true;
+  }
+  const fs::path path = fs::path(cache.SnapshotPath(commit)) / kWeightsIndex;
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error || size > kMaxIndexBytes) return false;
+  std::string text(size, '\0');
+  if (!std::ifstream(path, std::ios::binary).read(text.data(), static_cast<int64_t>(size))) {
+    return false;
+  }
+  const auto files = IndexedFiles(text);
+  return files.ok() && std::ranges::all_of(*files, [&](const std::string& file) {
+           return cache.HasFile(commit, file);
+         });
 }
 
 std::string PathOf(const HubCache& cache, const std::string& commit, const FileChoice& choice) {
@@ -125,7 +152,7 @@ absl::StatusOr<std::string> FindInCache(const HubReference& reference,
       absl::NotFoundError(absl::StrCat(NameOf(reference), ": is not in ", cache.folder(), " yet"));
   if (commit.empty()) return missing;
   const absl::StatusOr<FileChoice> choice = ChooseFiles(ListSnapshot(cache, commit), reference);
-  if (!choice.ok()) return missing;
+  if (!choice.ok() || !HasIndexedFiles(cache, commit, *choice)) return missing;
   return PathOf(cache, commit, *choice);
 }
 

@@ -42,7 +42,7 @@ struct FetchOptions {
 absl::StatusOr<std::string> FetchModel(const HubReference& reference, const FetchOptions& options);
 
 // Returns the path of a model that was fetched before, without asking anybody. NotFound where the
-// cache does not have it.
+// cache does not have it, or not all of its weights.
 absl::StatusOr<std::string> FindInCache(const HubReference& reference, const HubSettings& settings);
 
 }  // namespace continuo::hub

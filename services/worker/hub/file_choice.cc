@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -14,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/base/status_macros.h"
+#include "services/worker/hub/hub_json.h"
 #include "services/worker/text/tokenizer_files/tokenizer_files.h"
 
 namespace continuo::hub {
@@ -24,8 +28,8 @@ constexpr std::string_view kTexts[] = {
     "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json",     "chat_template.jinja",
     "chat_template.json",    "additional_chat_templates/tool_use.jinja"};
-constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr int kMaxParts = 4096;
+constexpr std::string_view kGguf = ".gguf", kSafetensors = ".safetensors";
 
 const HubFile* Find(const HubListing& listing, std::string_view path) {
   const auto found = std::ranges::find(listing.files, path, &HubFile::path);
@@ -36,12 +40,15 @@ const HubFile* Find(const HubListing& listing, std::string_view path) {
 struct Part {
   std::string stem;
   int number = 0, count = 0;
+  std::string_view extension;
 };
-std::optional<Part> PartOf(const std::string& path) {
-  constexpr std::string_view kForm = "-00001-of-00003.gguf";
-  if (path.size() <= kForm.size()) return std::nullopt;
-  const size_t at = path.size() - kForm.size();
-  Part part = {.stem = path.substr(0, at)};
+std::optional<Part> PartOf(const std::string& path, std::string_view extension) {
+  constexpr std::string_view kForm = "-00001-of-00003";
+  if (path.size() <= kForm.size() + extension.size() || !path.ends_with(extension)) {
+    return std::nullopt;
+  }
+  const size_t at = path.size() - extension.size() - kForm.size();
+  Part part = {.stem = path.substr(0, at), .extension = extension};
   const bool is_part = path[at] == '-' && path.substr(at + 6, 4) == "-of-" &&
                        absl::SimpleAtoi(path.substr(at + 1, 5), &part.number) &&
                        absl::SimpleAtoi(path.substr(at + 10, 5), &part.count);
@@ -50,12 +57,32 @@ std::optional<Part> PartOf(const std::string& path) {
 }
 
 std::string PathOfPart(const Part& part, int number) {
-  return absl::StrFormat("%s-%05d-of-%05d.gguf", part.stem, number, part.count);
+  return absl::StrFormat("%s-%05d-of-%05d%s", part.stem, number, part.count, part.extension);
+}
+
+absl::Status MissingPart(const std::string& missing, const std::string& path) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no ", missing, ", a part of the same model as ", path));
+}
+
+// Checks that numbered parts are all there.
+absl::Status CheckParts(const std::vector<std::string>& paths) {
+  const absl::flat_hash_set<std::string> present(paths.begin(), paths.end());
+  absl::flat_hash_set<std::string> checked;  // first parts
+  for (const std::string& path : paths) {
+    const std::optional<Part> part = PartOf(path, kSafetensors);
+    if (!part.has_value() || !checked.insert(PathOfPart(*part, 1)).second) continue;
+    for (int i = 1; i <= part->count; ++i) {
+      const std::string other = PathOfPart(*part, i);
+      if (!present.contains(other)) return MissingPart(other, path);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<FileChoice> GgufModel(const HubListing& listing, const std::string& path) {
   FileChoice choice = {.entry = path};
-  const std::optional<Part> part = PartOf(path);
+  const std::optional<Part> part = PartOf(path, kGguf);
   if (!part.has_value()) {
     choice.files.push_back(*Find(listing, path));
     return choice;
@@ -63,10 +90,7 @@ absl::StatusOr<FileChoice> GgufModel(const HubListing& listing, const std::strin
   choice.entry = PathOfPart(*part, 1);
   for (int i = 1; i <= part->count; ++i) {
     const HubFile* const file = Find(listing, PathOfPart(*part, i));
-    if (file == nullptr) {
-      return absl::NotFoundError(absl::StrCat("the hub has no ", PathOfPart(*part, i),
-                                              ", a part of the same model as ", path));
-    }
+    if (file == nullptr) return MissingPart(PathOfPart(*part, i), path);
     choice.files.push_back(*file);
   }
   return choice;
@@ -79,7 +103,7 @@ std::vector<std::string> GgufModels(const HubListing& listing) {
     if (!absl::EndsWithIgnoreCase(file.path, ".gguf")) continue;
     // These have the part of a vision model that reads images.
     if (absl::StartsWith(file.path.substr(file.path.rfind('/') + 1), "mmproj")) continue;
-    const std::optional<Part> part = PartOf(file.path);
+    const std::optional<Part> part = PartOf(file.path, kGguf);
     if (!part.has_value() || part->number == 1) models.push_back(file.path);
   }
   return models;
@@ -127,19 +151,38 @@ absl::StatusOr<FileChoice> FolderModel(const HubListing& listing, const std::str
     if (const HubFile* const file = Find(listing, text)) choice.files.push_back(*file);
   }
   choice.files.push_back(*tokenizer);
-  const HubFile* const whole = Find(listing, "model.safetensors");
-  for (const HubFile& file : listing.files) {
-    const bool in_root = file.path.find('/') == std::string::npos;
-    if (in_root && IsWeights(file.path) && (whole == nullptr || &file == whole)) {
-      choice.files.push_back(file);
-    }
+  if (const HubFile* const whole = Find(listing, "model.safetensors"); whole != nullptr) {
+    choice.files.push_back(*whole);
+    return choice;
   }
-  const HubFile* const index = Find(listing, kIndex);
-  if (whole == nullptr && index != nullptr) choice.files.push_back(*index);
+  // The index says which weights there are, so a snapshot that has it can be checked.
+  const HubFile* const index = Find(listing, kWeightsIndex);
+  if (index != nullptr) choice.files.push_back(*index);
+  std::vector<std::string> weights;
+  for (const HubFile& file : listing.files) {
+    if (file.path.find('/') != std::string::npos || !IsWeights(file.path)) continue;
+    choice.files.push_back(file);
+    weights.push_back(file.path);
+  }
+  if (index == nullptr) RETURN_IF_ERROR(CheckParts(weights));
   return choice;
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::string>> IndexedFiles(std::string_view index) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseHubJson(kWeightsIndex, index));
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  std::set<std::string> files;
+  const absl::Status none = absl::InvalidArgumentError(
+      absl::StrCat(std::string(kWeightsIndex), ": has no weight_map of tensors and files"));
+  if (map == json.end() || !map->is_object() || map->empty()) return none;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || !IsPlainPath(file.get_ref<const std::string&>())) return none;
+    files.insert(file.get<std::string>());
+  }
+  return std::vector<std::string>(files.begin(), files.end());
+}
 
 absl::StatusOr<FileChoice> ChooseFiles(const HubListing& listing, const HubReference& reference) {
   const std::vector<std::string> gguf = GgufModels(listing);

@@ -7,15 +7,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
+#include "services/worker/hub/hub_json.h"
 
 namespace continuo::hub {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxListing = 64 << 20;
+constexpr int64_t kMaxListing = 32 << 20;
 constexpr size_t kMaxFiles = 100000;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
 constexpr size_t kBlobDigits = 40, kSha256Digits = 64;
@@ -73,7 +73,7 @@ absl::StatusOr<bool> ReadDigest(const Json& sibling, HubFile& file) {
 }  // namespace
 
 absl::StatusOr<HubListing> ParseListing(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(const Json json, ParseHubJson("the hub's listing", text));
   HubListing listing;
   if (json.is_object()) listing.commit = TextOf(json, "sha");
   if (!IsHexDigits(listing.commit, kCommitDigits)) {

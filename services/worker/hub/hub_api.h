@@ -31,7 +31,8 @@ struct HubListing {
 
 // Parses what a hub answers at /api/models/REPOSITORY/revision/REVISION?blobs=true. The answer may
 // say anything: InvalidArgument where it is no listing, a digest or a size cannot be one, or there
-// are more than 100,000 files. Files whose path is not plain, or that have no digest, are left out.
+// are more than 100,000 files or a million values. Files whose path is not plain, or that have no
+// digest, are left out.
 absl::StatusOr<HubListing> ParseListing(std::string_view json);
 
 // Asks the hub. NotFound, PermissionDenied and Unauthenticated say what the hub says of the

@@ -12,6 +12,7 @@ namespace continuo::hub {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -52,6 +53,48 @@ TEST(FileChoiceTest, AFolderIsWhatAWorkerReads) {
                   "model-00002-of-00002.safetensors", "model.safetensors.index.json",
                   "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"));
   EXPECT_THAT(choice->entry, IsEmpty());
+}
+
+// A fetch that ends early leaves a snapshot that can be told from a whole one.
+TEST(FileChoiceTest, TheIndexComesBeforeWeightsAndWeightsAreLast) {
+  EXPECT_THAT(PathsOf(*Choose({"config.json", "model-00001-of-00002.safetensors",
+                               "model-00002-of-00002.safetensors", "model.safetensors.index.json",
+                               "tokenizer.json"})),
+              ElementsAre("config.json", "tokenizer.json", "model.safetensors.index.json",
+                          "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
+  EXPECT_EQ(PathsOf(*Choose({"chat_template.jinja", "config.json", "model.safetensors",
+                             "tokenizer.json"}))
+                .back(),
+            "model.safetensors");
+}
+
+TEST(FileChoiceTest, WithoutAnIndexNumberedPartsAreAllNeeded) {
+  EXPECT_THAT(ErrorOf({"config.json", "tokenizer.json", "model-00001-of-00003.safetensors",
+                       "model-00003-of-00003.safetensors"}),
+              HasSubstr("there is no model-00002-of-00003.safetensors, a part of the same model"));
+  EXPECT_THAT(ErrorOf({"config.json", "tokenizer.json", "model-00002-of-00002.safetensors"}),
+              HasSubstr("there is no model-00001-of-00002.safetensors"));
+  EXPECT_TRUE(Choose({"config.json", "tokenizer.json", "model-00001-of-00002.safetensors",
+                      "model-00002-of-00002.safetensors"})
+                  .ok());
+  // An index names what counts: an old part may lie beside.
+  EXPECT_TRUE(Choose({"config.json", "tokenizer.json", "model-00001-of-00001.safetensors",
+                      "model-00001-of-00002.safetensors", "model.safetensors.index.json"})
+                  .ok());
+}
+
+TEST(FileChoiceTest, AnIndexNamesFiles) {
+  const auto files = IndexedFiles(
+      R"({"metadata":{},"weight_map":{"a":"m-2.safetensors","b":"m-1.safetensors","c":"m-2.safetensors"}})");
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(*files, ElementsAre("m-1.safetensors", "m-2.safetensors"));
+  for (const char* bad : {"", "[]", "{}", "null", R"({"weight_map":{}})", R"({"weight_map":[]})",
+                          R"({"weight_map":{"a":7}})", R"({"weight_map":{"a":"../b"}})",
+                          R"({"weight_map":{"a":"b")"}) {
+    const auto none = IndexedFiles(bad);
+    EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(none.status().message()), HasSubstr("model.safetensors.index.json: "));
+  }
 }
 
 TEST(FileChoiceTest, OneFileOfWeightsCountsBeforeParts) {

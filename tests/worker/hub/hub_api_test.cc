@@ -68,6 +68,24 @@ TEST(HubApiTest, AnswersThatAreNoListingAreRefused) {
   }
 }
 
+// A value takes a few bytes of a listing and up to a hundred of memory.
+TEST(HubApiTest, ListingsAreBoundedInDepthAndValues) {
+  const auto listing = [](const std::string& member) {
+    return ParseListing(absl::StrCat(R"({"sha": ")", kCommit, R"(", "siblings": [)",
+                                     Small("config.json"), R"(], "spaces": )", member, "}"));
+  };
+  std::string many = "[0";
+  for (int i = 0; i < (1 << 20); ++i) many += ",0";
+  EXPECT_THAT(std::string(listing(many + "]").status().message()),
+              HasSubstr("the hub's listing: line 1, column"));
+  EXPECT_THAT(std::string(listing(many + "]").status().message()),
+              HasSubstr("more than 1048576 values"));
+  const std::string deep(100000, '[');
+  EXPECT_THAT(std::string(listing(deep).status().message()),
+              HasSubstr("nested deeper than 64 levels"));
+  EXPECT_TRUE(listing("[[[[0,0]]]]").ok());
+}
+
 TEST(HubApiTest, AddressesAreEscaped) {
   EXPECT_EQ(FileUrl({.endpoint = "https://h"}, "o/n", kCommit, "a b/ü?.gguf"),
             absl::StrCat("https://h/o/n/resolve/", kCommit, "/a%20b/%C3%BC%3F.gguf"));
