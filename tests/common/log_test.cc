@@ -130,7 +130,7 @@ TEST(LogTest, LinesOfGrpcAreJsonToo) {
 }
 
 TEST(LogTest, LinesBelowTheLevelAreNotWritten) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   SetLogLevel("warning");
   Log(LogSeverity::kInfo, "one");
   Log(LogSeverity::kWarning, "two");
@@ -140,7 +140,7 @@ TEST(LogTest, LinesBelowTheLevelAreNotWritten) {
   SetLogLevel("info");
   Log(LogSeverity::kInfo, "five");
   std::vector<std::string> messages;
-  for (const std::string& line : Lines(testing::internal::GetCapturedStderr())) {
+  for (const std::string& line : Lines(::testing::internal::GetCapturedStderr())) {
     messages.push_back(json::parse(line)["message"]);
   }
   EXPECT_THAT(messages, ::testing::ElementsAre("two", "four", "five"));
