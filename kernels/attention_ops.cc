@@ -120,6 +120,8 @@ void AttentionOps::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   CONTINUO_CHECK(kv.num_decodes <= q.rows());
   CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0);
   CONTINUO_CHECK(params.head_dim > 0 && params.heads_per_kv_head > 0);
+  CONTINUO_CHECK(params.sinks.size() == 0 ||
+                 (params.sinks.dtype == DType::kF32 && params.sinks.size() == params.num_heads));
   CONTINUO_CHECK(q.cols() == int64_t{params.num_heads} * params.head_dim);
   CONTINUO_CHECK(kv.block_size > 0 && kv.cache.shape[1] == params.num_kv_heads);
   CONTINUO_CHECK(kv.cache.shape[2] ==

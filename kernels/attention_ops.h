@@ -52,6 +52,10 @@ struct AttentionParams {
   float softcap = 0.0f;
   // A query at position p sees positions in (p - window, p]; 0: all up to p.
   int window = 0;
+  // f32 [num_heads]: a score that each query has besides those of the keys, and that brings no
+  // value: e^sink is added to the sum that weights are divided by. It is neither scaled nor capped.
+  // Empty: there is none.
+  Tensor sinks = {};
 };
 
 // The change of a step's queries and keys before attention: RmsNorm with eps per head (where the

@@ -5,9 +5,19 @@
 #include "services/base/check.h"
 
 namespace continuo::kernels {
+namespace {
 
-void ExpertOps::CheckExperts(const Tensor& out, const Tensor& x, std::span<const Weight> experts,
+void CheckBiases(const Tensor& bias, int64_t num_experts, int64_t columns) {
+  CONTINUO_CHECK(bias.size() == 0 || (bias.dtype == DType::kF32 && bias.rows() == num_experts &&
+                                      bias.cols() == columns));
+}
+
+}  // namespace
+
+void ExpertOps::CheckExperts(const Tensor& out, const Tensor& x, const ExpertMatrices& matrices,
                              const ExpertRoutes& routes, bool by_entry) const {
+  const std::span<const Weight> experts = matrices.weights;
+  CheckBiases(matrices.bias, static_cast<int64_t>(experts.size()), out.cols());
   const int64_t num_entries = routes.rows.size();
   CONTINUO_CHECK(IsActivation(out.dtype) && IsActivation(x.dtype) && !experts.empty());
   CONTINUO_CHECK(routes.expert_begin.size() == static_cast<int64_t>(experts.size()) + 1);
@@ -21,7 +31,7 @@ void ExpertOps::CheckExperts(const Tensor& out, const Tensor& x, std::span<const
                  !NeedsHostRoutes(x.dtype, experts, num_entries));
 }
 
-void ExpertOps::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) {
+void ExpertOps::RouteExperts(const ExpertRoutes& routes, Tensor logits, const Routing& routing) {
   const int64_t rows = logits.rows(), num_experts = logits.cols(), k = routes.weights.cols();
   CONTINUO_CHECK(logits.dtype == DType::kF32 && routes.weights.dtype == DType::kF32);
   CONTINUO_CHECK(routes.entries.dtype == DType::kI32 && routes.rows.dtype == DType::kI32);
@@ -29,17 +39,24 @@ void ExpertOps::RouteExperts(const ExpertRoutes& routes, Tensor logits, bool nor
   CONTINUO_CHECK(k >= 1 && k <= num_experts && routes.weights.rows() == rows);
   CONTINUO_CHECK(routes.entries.size() == rows * k && routes.rows.size() == rows * k);
   CONTINUO_CHECK(routes.expert_begin.size() == num_experts + 1);
-  DoRouteExperts(routes, logits, normalise);
+  const Tensor& correction = routing.correction;
+  CONTINUO_CHECK(correction.size() == 0 ||
+                 (correction.dtype == DType::kF32 && correction.size() == num_experts));
+  const int groups = routing.num_groups;
+  CONTINUO_CHECK(groups >= 1 && num_experts % groups == 0);
+  CONTINUO_CHECK(routing.top_groups >= 1 && routing.top_groups <= groups);
+  CONTINUO_CHECK(num_experts / groups * routing.top_groups >= k);
+  DoRouteExperts(routes, logits, routing);
 }
 
-void ExpertOps::ExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+void ExpertOps::ExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,
                              const ExpertRoutes& routes, bool by_entry) {
   CheckExperts(out, x, experts, routes, by_entry);
   if (out.size() > 0) DoExpertMatMul(out, x, experts, routes, by_entry);
 }
 
-void ExpertOps::GatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<const Weight> gates,
-                                  std::span<const Weight> ups, const ExpertRoutes& routes,
+void ExpertOps::GatedExpertMatMul(Tensor gate, Tensor up, Tensor x, const ExpertMatrices& gates,
+                                  const ExpertMatrices& ups, const ExpertRoutes& routes,
                                   GateFunction function) {
   CheckExperts(gate, x, gates, routes, /*by_entry=*/false);
   CheckExperts(up, x, ups, routes, /*by_entry=*/false);
@@ -47,8 +64,8 @@ void ExpertOps::GatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<co
   if (gate.size() > 0) DoGatedExpertMatMul(gate, up, x, gates, ups, routes, function);
 }
 
-void ExpertOps::DoGatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<const Weight> gates,
-                                    std::span<const Weight> ups, const ExpertRoutes& routes,
+void ExpertOps::DoGatedExpertMatMul(Tensor gate, Tensor up, Tensor x, const ExpertMatrices& gates,
+                                    const ExpertMatrices& ups, const ExpertRoutes& routes,
                                     GateFunction function) {
   DoExpertMatMul(gate, x, gates, routes, /*by_entry=*/false);
   DoExpertMatMul(up, x, ups, routes, /*by_entry=*/false);
@@ -64,10 +81,18 @@ void ExpertOps::ExpertMatMulSplitK(Tensor out, Tensor x, std::span<const Weight>
   if (out.size() > 0) DoExpertMatMulSplitK(out, x, experts, routes, split_begin);
 }
 
-void ExpertOps::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) {
+void ExpertOps::CombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes,
+                               const ExpertAddends& addends) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && x.dtype == DType::kF32 && x.cols() == out.cols());
   CONTINUO_CHECK(out.rows() == routes.weights.rows() && x.rows() == routes.rows.size());
-  if (out.size() > 0) DoCombineExperts(out, x, routes);
+  CheckBiases(addends.bias, routes.expert_begin.size() - 1, out.cols());
+  const Tensor &shared = addends.shared, &gate = addends.shared_gate;
+  CONTINUO_CHECK(
+      shared.size() == 0 ||
+      (shared.dtype == DType::kF32 && shared.rows() == out.rows() && shared.cols() == out.cols()));
+  CONTINUO_CHECK(gate.size() == 0 ||
+                 (gate.dtype == DType::kF32 && gate.size() == out.rows() && shared.size() > 0));
+  if (out.size() > 0) DoCombineExperts(out, x, routes, addends);
 }
 
 }  // namespace continuo::kernels

@@ -5,9 +5,14 @@
 
 namespace continuo::kernels {
 
-// The function of a gated MLP: silu(g) = g / (1 + e^-g), or gelu in its tanh form,
-// g / (1 + e^(-2√(2/π)(g + 0.044715 g³))).
-enum class GateFunction { kSilu, kGelu };
+// The function of a gated MLP and what it multiplies:
+enum class GateFunction {
+  kSilu,  // g / (1 + e^-g) · u
+  kGelu,  // its tanh form: g / (1 + e^(-2√(2/π)(g + 0.044715 g³))) · u
+  // gpt-oss: with g at most 7 and u from -7 to 7, g / (1 + e^(-1.702 g)) · (u + 1)
+  kClampedSwiglu,
+};
+inline constexpr float kSwigluLimit = 7, kSwigluSlope = 1.702f;
 
 // Ops that treat each row or element by itself. Rules of all ops: ops.h.
 class RowOps {
@@ -37,8 +42,7 @@ class RowOps {
   // MatMulOps::PreparedBytes for out: the result then holds what products read there.
   MatMulInput AddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Tensor gain, float eps,
                          void* prepared = nullptr);
-  // out = function(gate) * up, all of one type; with an empty up, out = function(gate). out may be
-  // gate.
+  // out = function of gate and up, all of one type; an empty up counts as ones. out may be gate.
   void GateMul(GateFunction function, Tensor out, Tensor gate, Tensor up);
   // x = x * factor, f32, in place.
   void Scale(Tensor x, float factor);

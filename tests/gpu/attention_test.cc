@@ -141,6 +141,13 @@ TEST_F(GpuDeviceTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
   }
 }
 
+TEST_F(GpuDeviceTest, SinksTakeTheirPartOfTheWeights) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckAllSinks(b());
+  }
+}
+
 TEST_F(GpuDeviceTest, AttentionOfPromptsIsWhatTheReferenceSays) {
   for (const bool wgmma : {false, true}) {
     MakeWith({.options = {.wgmma_prefill = wgmma}});

@@ -95,6 +95,8 @@ TEST_F(GpuDeviceTest, SmallExperts) {
   CheckRoutes(b(), *cpu_, 37, 40, 8);
   CheckRoutes(b(), *cpu_, 300, 8, 2);
   CheckRoutes(b(), *cpu_, 9, 1024, 10);
+  CheckEveryRouting(b(), *cpu_, 9, 64, 6, 8, 3);
+  CheckEveryRouting(b(), *cpu_, 3, 1024, 32, 512, 40);
 }
 
 TEST_F(GpuDeviceTest, SmallSamples) {

@@ -70,6 +70,35 @@ TEST_P(AttentionTest, CappedScoresMatchReference) {
   }
 }
 
+// Sinks far below the scores, among them and far above, where next to nothing is left of values.
+TEST_P(AttentionTest, SinksTakeTheirPartOfTheWeights) {
+  const HostTensor sinks = HostTensor::OfFloats({-90.0f, -1.0f, 0.0f, 2.5f, 7.0f, 300.0f});
+  for (const auto& [type, kept] : kTypes) {
+    for (const int window : {0, 5, 70}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(type) << (kept ? " int8" : "") << " " << window);
+      kernels::AttentionParams params = Heads(6, 2, 20, window);
+      const std::vector<PagedCase::Sequence> sequences = {{1, 1}, {65, 3}, {200, 37}, {270, 1}};
+      const PagedCase plain(sequences, params, type, 33, 7, kept);
+      params.sinks = sinks;
+      const PagedCase c(sequences, params, type, 33, 7, kept);
+      const HostTensor out = c.Run(*device_);
+      ExpectMatches(GetParam(), out, c, type, kept);
+      EXPECT_FALSE(out.SameBits(plain.Run(*device_)));
+      for (const int64_t chunk : {1, 5, 33}) {
+        EXPECT_TRUE(c.RunInChunks(*device_, chunk).SameBits(out)) << chunk;
+      }
+      EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), 3)).SameBits(out));
+    }
+    // Chunks of a long sequence are computed by several threads and merged.
+    kernels::AttentionParams params = Heads(6, 1, 24);
+    params.sinks = sinks;
+    const PagedCase c({{3001, 1}, {2909, 3}}, params, type, 34, 16, kept);
+    const HostTensor out = c.Run(*device_);
+    ExpectMatches(GetParam(), out, c, type, kept);
+    EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), 8)).SameBits(out));
+  }
+}
+
 TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
   const PagedCase c({{70, 9}}, Heads(70, 1, 16), kernels::DType::kF32, 22, 16);
   ExpectMatches(GetParam(), c.Run(*device_), c, kernels::DType::kF32);

@@ -2,9 +2,9 @@
 // Compares routing to experts with its definition, and products of experts with those of MatMul,
 // bit by bit.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/device.h"
 #include "tests/kernels/packed_weight.h"
+#include "tests/testing/reference_ops.h"
 
 namespace continuo::testing {
 namespace {
@@ -45,38 +46,64 @@ std::vector<int> ExpertsOf(const Routes& routes, int64_t r) {
   return experts;
 }
 
+// Routes rows of random logits and expects what the reference says.
+void ExpectRoutes(kernels::Device& device, int num_experts, int k, const kernels::Routing& routing,
+                  Random& random) {
+  SCOPED_TRACE(::testing::Message() << k << " of " << num_experts << ", " << routing.top_groups
+                                    << " of " << routing.num_groups << " groups");
+  const int64_t rows = 33;
+  const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random, 3.0f);
+  Routes routes(rows, num_experts, k);
+  device.ops().experts.RouteExperts(routes.view(), logits, routing);
+  const std::vector<int32_t> begin = routes.begin.ints();
+  EXPECT_EQ(begin.front(), 0);
+  EXPECT_EQ(begin.back(), rows * k);
+  for (int e = 0; e < num_experts; ++e) {
+    const std::vector<int32_t> entry_rows = routes.rows.ints();
+    EXPECT_TRUE(std::is_sorted(entry_rows.begin() + begin[e], entry_rows.begin() + begin[e + 1]));
+  }
+  const Matrix all = logits.matrix(), weights = routes.weights.matrix();
+  for (int64_t r = 0; r < rows; ++r) {
+    const ReferenceRoute route =
+        ReferenceRouting({&all[r * num_experts], static_cast<size_t>(num_experts)}, k, routing);
+    EXPECT_EQ(ExpertsOf(routes, r), route.experts);
+    for (int i = 0; i < k; ++i) {
+      EXPECT_NEAR(weights[r * k + i], route.weights[i], route.weights[i] * 1e-5);
+    }
+  }
+}
+
 TEST_P(ExpertsTest, RoutesMatchReference) {
   Random random(51);
   for (const auto& [num_experts, k] :
        {std::pair{1, 1}, std::pair{4, 2}, std::pair{8, 8}, std::pair{60, 4}, std::pair{128, 8}}) {
     for (const bool normalise : {false, true}) {
-      const int64_t rows = 33;
-      const HostTensor logits =
-          HostTensor::Of(kernels::DType::kF32, rows, num_experts, random, 3.0f);
-      Routes routes(rows, num_experts, k);
-      ops().experts.RouteExperts(routes.view(), logits, normalise);
-      const std::vector<int32_t> begin = routes.begin.ints();
-      EXPECT_EQ(begin.front(), 0);
-      EXPECT_EQ(begin.back(), rows * k);
-      for (int e = 0; e < num_experts; ++e) {
-        const std::vector<int32_t> entry_rows = routes.rows.ints();
-        EXPECT_TRUE(
-            std::is_sorted(entry_rows.begin() + begin[e], entry_rows.begin() + begin[e + 1]));
-      }
-      const Matrix all = logits.matrix();
-      for (int64_t r = 0; r < rows; ++r) {
-        const double* row = &all[r * num_experts];
-        std::vector<int> order(num_experts);
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return row[a] > row[b]; });
-        double sum = 0;
-        for (int i = 0; i < (normalise ? k : num_experts); ++i) sum += std::exp(row[order[i]]);
-        order.resize(k);
-        std::sort(order.begin(), order.end());
-        EXPECT_EQ(ExpertsOf(routes, r), order);
-        for (int i = 0; i < k; ++i) {
-          const double expected = std::exp(row[order[i]]) / sum;
-          EXPECT_NEAR(routes.weights.matrix()[r * k + i], expected, expected * 1e-5);
+      ExpectRoutes(*device_, num_experts, k, {.normalise = normalise}, random);
+    }
+  }
+}
+
+TEST_P(ExpertsTest, EveryKindOfRoutingMatchesReference) {
+  using Scores = kernels::Routing::Scores;
+  Random random(53);
+  for (const Scores scores : {Scores::kSoftmax, Scores::kSigmoid}) {
+    for (const bool normalise : {false, true}) {
+      for (const bool is_corrected : {false, true}) {
+        for (const bool by_top_two : {false, true}) {
+          for (const auto& [experts, k, groups, top] : std::vector<std::array<int, 4>>{
+                   {6, 2, 1, 1}, {12, 3, 4, 2}, {64, 6, 8, 3}, {40, 5, 40, 7}, {256, 8, 8, 4}}) {
+            const HostTensor correction =
+                HostTensor::Of(kernels::DType::kF32, experts, 1, random, 0.3f);
+            ExpectRoutes(*device_, experts, k,
+                         {.scores = scores,
+                          .normalise = normalise,
+                          .correction = is_corrected ? correction.tensor() : kernels::Tensor(),
+                          .num_groups = groups,
+                          .top_groups = top,
+                          .by_top_two = by_top_two,
+                          .factor = 2.5f},
+                         random);
+          }
         }
       }
     }
@@ -89,7 +116,7 @@ TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
   const float values[] = {1, 2, 2, 2, 1, 0, 0, 0, 0, 0, kNan, -1, kNan, -2, kNan};
   for (int i = 0; i < 15; ++i) logits.Set(i, values[i]);
   Routes routes(3, 5, 2);
-  ops().experts.RouteExperts(routes.view(), logits, true);
+  ops().experts.RouteExperts(routes.view(), logits, {.normalise = true});
   EXPECT_THAT(ExpertsOf(routes, 0), ElementsAre(1, 2));
   EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1));
   EXPECT_THAT(ExpertsOf(routes, 2), ElementsAre(1, 3));
@@ -99,8 +126,14 @@ TEST_P(ExpertsTest, OfEqualLogitsTheLowerIndexWins) {
 TEST_P(ExpertsTest, AllNanStillGivesExpertsThatExist) {
   const HostTensor logits = HostTensor::Poisoned(kernels::DType::kF32, 2, 4);
   Routes routes(2, 4, 3);
-  ops().experts.RouteExperts(routes.view(), logits, false);
+  ops().experts.RouteExperts(routes.view(), logits, {.normalise = false});
   EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1, 2));
+  for (const auto scores :
+       {kernels::Routing::Scores::kSoftmax, kernels::Routing::Scores::kSigmoid}) {
+    ops().experts.RouteExperts(routes.view(), logits,
+                               {.scores = scores, .num_groups = 4, .top_groups = 3});
+    EXPECT_THAT(ExpertsOf(routes, 1), ElementsAre(0, 1, 2));
+  }
 }
 
 TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
@@ -127,13 +160,14 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
       const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
       const HostTensor x = HostTensor::Of(type, rows, inner, random);
       Routes routes(rows, num_experts, k);
-      ops().experts.RouteExperts(routes.view(), logits, true);
+      ops().experts.RouteExperts(routes.view(), logits, {.normalise = true});
       HostTensor out = HostTensor::Poisoned(type, rows * k, columns);
       ops().experts.ExpertMatMul(out, x, experts, routes.view(), /*by_entry=*/false);
       // Other experts' weights are the factors of the gates.
       const std::vector<kernels::Weight> ups(experts.rbegin(), experts.rend());
       for (const kernels::GateFunction function :
-           {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+           {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu,
+            kernels::GateFunction::kClampedSwiglu}) {
         HostTensor expected = HostTensor::Poisoned(type, rows * k, columns);
         HostTensor factor = HostTensor::Poisoned(type, rows * k, columns);
         ops().experts.ExpertMatMul(expected, x, experts, routes.view(), /*by_entry=*/false);
@@ -178,9 +212,93 @@ TEST_P(ExpertsTest, AnEntryHasTheBitsThatMatMulGivesItsRow) {
   }
 }
 
+// Adding a bias after MatMul in float gives the bits of one that the product adds.
+TEST_P(ExpertsTest, BiasesAreAddedToTheProductsOfTheirExperts) {
+  Random random(54);
+  const int64_t num_experts = 5, k = 2, inner = 40, columns = 37, rows = 19;
+  for (const auto& [type, weights] : {std::pair{kernels::DType::kF32, kernels::WeightType::kF32},
+                                      {kernels::DType::kBF16, kernels::WeightType::kBF16},
+                                      {kernels::DType::kBF16, kernels::WeightType::kInt8}}) {
+    SCOPED_TRACE(NameOf(weights));
+    std::vector<PackedWeight> packed;
+    std::vector<kernels::Weight> gates, ups;
+    for (int e = 0; e < 2 * num_experts; ++e) {
+      packed.emplace_back(*device_, weights,
+                          HostTensor::Of(kernels::DType::kF32, columns, inner, random));
+      (e < num_experts ? gates : ups).push_back(packed.back().weight());
+    }
+    const HostTensor gate_bias = HostTensor::Of(kernels::DType::kF32, num_experts, columns, random);
+    const HostTensor up_bias = HostTensor::Of(kernels::DType::kF32, num_experts, columns, random);
+    const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
+    const HostTensor x = HostTensor::Of(type, rows, inner, random);
+    Routes routes(rows, num_experts, k);
+    ops().experts.RouteExperts(routes.view(), logits, {.normalise = true});
+    HostTensor gate = HostTensor::Poisoned(type, rows * k, columns);
+    HostTensor up = HostTensor::Poisoned(type, rows * k, columns);
+    ops().experts.ExpertMatMul(gate, x, {gates, gate_bias}, routes.view(), /*by_entry=*/false);
+    ops().experts.ExpertMatMul(up, x, {ups, up_bias}, routes.view(), /*by_entry=*/false);
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<int> own = ExpertsOf(routes, r);
+      for (int i = 0; i < k; ++i) {
+        const int32_t entry = routes.entries.ints()[r * k + i];
+        HostTensor alone = HostTensor::Poisoned(type, 1, columns);
+        ops().matmul.MatMul(alone, x.Rows(r, r + 1), gates[own[i]],
+                            gate_bias.Rows(own[i], own[i] + 1));
+        ASSERT_EQ(ToMatrix(gate.Rows(entry, entry + 1)), alone.matrix());
+      }
+    }
+    HostTensor expected = HostTensor::Poisoned(type, rows * k, columns);
+    ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, expected, gate, up);
+    HostTensor gated = HostTensor::Poisoned(type, rows * k, columns);
+    HostTensor scratch = HostTensor::Poisoned(type, rows * k, columns);
+    ops().experts.GatedExpertMatMul(gated, scratch, x, {gates, gate_bias}, {ups, up_bias},
+                                    routes.view(), kernels::GateFunction::kClampedSwiglu);
+    EXPECT_TRUE(gated.SameBits(expected));
+  }
+}
+
+TEST_P(ExpertsTest, CombinationsAddBiasesAndSharedExperts) {
+  Random random(55);
+  const int64_t num_experts = 7, k = 3, columns = 37, rows = 21;
+  const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
+  Routes routes(rows, num_experts, k);
+  ops().experts.RouteExperts(routes.view(), logits, {.normalise = true});
+  const HostTensor x = HostTensor::Of(kernels::DType::kF32, rows * k, columns, random);
+  const HostTensor bias = HostTensor::Of(kernels::DType::kF32, num_experts, columns, random);
+  const HostTensor shared = HostTensor::Of(kernels::DType::kF32, rows, columns, random);
+  const HostTensor gate = HostTensor::Of(kernels::DType::kF32, rows, 1, random, 4.0f);
+  const Matrix terms = x.matrix(), biases = bias.matrix(), weights = routes.weights.matrix();
+  const Matrix shared_terms = shared.matrix(), gates = gate.matrix();
+  const std::vector<int32_t> entries = routes.entries.ints();
+  for (const int which : {1, 2, 3, 6, 7}) {
+    const bool has_bias = which & 1, has_shared = which & 2, has_gate = which & 4;
+    kernels::ExpertAddends addends;
+    if (has_bias) addends.bias = bias;
+    if (has_shared) addends.shared = shared;
+    if (has_gate) addends.shared_gate = gate;
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
+    ops().experts.CombineExperts(out, x, routes.view(), addends);
+    const Matrix got = out.matrix();
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<int> own = ExpertsOf(routes, r);
+      for (int64_t c = 0; c < columns; ++c) {
+        double expected = 0;
+        for (int64_t i = 0; i < k; ++i) {
+          const double term = terms[entries[r * k + i] * columns + c];
+          expected += weights[r * k + i] * (term + (has_bias ? biases[own[i] * columns + c] : 0));
+        }
+        const double factor = has_gate ? 1 / (1 + std::exp(-gates[r])) : 1;
+        if (has_shared) expected += shared_terms[r * columns + c] * factor;
+        ASSERT_NEAR(got[r * columns + c], expected, 1e-5) << which;
+      }
+    }
+  }
+}
+
 TEST_P(ExpertsTest, NoRowsAreFine) {
   Routes routes(0, 4, 2);
-  ops().experts.RouteExperts(routes.view(), HostTensor(kernels::DType::kF32, 0, 4), true);
+  ops().experts.RouteExperts(routes.view(), HostTensor(kernels::DType::kF32, 0, 4),
+                             {.normalise = true});
   EXPECT_EQ(routes.begin.ints(), std::vector<int32_t>(5, 0));
   ops().experts.CombineExperts(HostTensor(kernels::DType::kF32, 0, 8),
                                HostTensor(kernels::DType::kF32, 0, 8), routes.view());

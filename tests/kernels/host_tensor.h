@@ -46,6 +46,11 @@ class HostTensor {
     if (!values.empty()) std::memcpy(t.bytes_->data(), values.data(), t.bytes_->size());
     return t;
   }
+  static HostTensor OfFloats(const std::vector<float>& values) {
+    HostTensor t(kernels::DType::kF32, static_cast<int64_t>(values.size()), 1);
+    for (size_t i = 0; i < values.size(); ++i) t.Set(static_cast<int64_t>(i), values[i]);
+    return t;
+  }
   static HostTensor Of(kernels::DType dtype, int64_t rows, int64_t cols, Random& random,
                        float factor = 1) {
     HostTensor t(dtype, rows, cols);

@@ -362,6 +362,31 @@ TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
   }
 }
 
+TEST_P(OpsTest, ClampedSwigluMatchesReference) {
+  Random random(12);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
+      // Up to 16, so that both factors are clamped on all sides.
+      HostTensor gate = HostTensor::Of(type, 3, cols, random, 8.0f);
+      const HostTensor up = HostTensor::Of(type, 3, cols, random, 8.0f);
+      HostTensor out = HostTensor::Poisoned(type, 3, cols);
+      const Matrix expected = ReferenceClampedSwiglu(gate.matrix(), up.matrix());
+      ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, out, gate, up);
+      // The slope as a float and the product with it lose 2^-24 of 1.702 g each, up to 28.
+      ExpectNear(out, expected, (3 * 28 + 8) * 0x1p-24 + RoundingOf(type), {1e-6});
+      ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, gate, gate, up);
+      EXPECT_TRUE(gate.SameBits(out)) << "in place";
+    }
+  }
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [g, u] : {std::pair{kNan, 1.0f}, std::pair{1.0f, kNan}}) {
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 1);
+    ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, out, HostTensor::OfFloats({g}),
+                       HostTensor::OfFloats({u}));
+    EXPECT_TRUE(std::isnan(out.matrix()[0]));
+  }
+}
+
 TEST_P(OpsTest, SiluMulOfExtremes) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float gates[] = {0.0f, -0.0f, 90.0f, -90.0f, -200.0f, 3e38f, -3e38f, kInf, -100.0f};

@@ -114,8 +114,7 @@ Hashes HashOps(kernels::Device& device) {
       rows(kernels::DType::kI32, 18, 1), begin(kernels::DType::kI32, 6, 1),
       combined(kernels::DType::kF32, 9, 33);
   const kernels::ExpertRoutes routes = {weights, entries, rows, begin};
-  device.ops().experts.RouteExperts(routes, HostTensor::Of(kernels::DType::kF32, 9, 5, random),
-                                    false);
+  device.ops().experts.RouteExperts(routes, HostTensor::Of(kernels::DType::kF32, 9, 5, random), {});
   take("RouteExperts", weights);
   take("RouteExperts", entries);
   device.ops().experts.CombineExperts(combined,
@@ -158,6 +157,44 @@ Hashes HashOps(kernels::Device& device) {
       grown, grown, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), 0.1, 64);
   device.ops().rows.Scale(grown, 0.22f);
   take("GrowAngles, Scale", grown);
+  Random own(52);  // the stream of what comes before does not matter here
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    HostTensor y = HostTensor::Poisoned(type, 7, 172);
+    const HostTensor up = HostTensor::Of(type, 7, 172, own, 6.0f);
+    device.ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, y,
+                              HostTensor::Of(type, 7, 172, own, 6.0f), up);
+    take("ClampedSwiglu", y);
+  }
+  const HostTensor sinks = HostTensor::Of(kernels::DType::kF32, 6, 1, own);
+  kernels::AttentionParams with_sinks = Heads(6, 2, 40);
+  with_sinks.sinks = sinks;
+  take("PagedAttention sinks",
+       PagedCase({{150, 40}, {3, 3}}, with_sinks, kernels::DType::kF32, own.Next(), 16)
+           .Run(device));
+  for (const auto scores :
+       {kernels::Routing::Scores::kSoftmax, kernels::Routing::Scores::kSigmoid}) {
+    const HostTensor correction = HostTensor::Of(kernels::DType::kF32, 12, 1, own, 0.2f);
+    HostTensor begins(kernels::DType::kI32, 13, 1);
+    const kernels::ExpertRoutes corrected = {weights, entries, rows, begins};
+    device.ops().experts.RouteExperts(corrected,
+                                      HostTensor::Of(kernels::DType::kF32, 9, 12, own),
+                                      {.scores = scores,
+                                       .normalise = true,
+                                       .correction = correction,
+                                       .num_groups = 4,
+                                       .top_groups = 2,
+                                       .by_top_two = true,
+                                       .factor = 2.5f});
+    take("RouteExperts corrected", weights);
+    take("RouteExperts corrected", entries);
+    const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 12, 33, own);
+    const HostTensor shared = HostTensor::Of(kernels::DType::kF32, 9, 33, own);
+    const HostTensor gate = HostTensor::Of(kernels::DType::kF32, 9, 1, own);
+    device.ops().experts.CombineExperts(combined,
+                                        HostTensor::Of(kernels::DType::kF32, 18, 33, own),
+                                        corrected, {bias, shared, gate});
+    take("CombineExperts with addends", combined);
+  }
   return hashes;
 }
 
@@ -183,7 +220,9 @@ Hashes With(Hashes hashes, const Hashes& others) {
 Hashes PinnedOf(const std::string& isa) {
   const Hashes every = {
       {"AddSum", 0x32fd869af8cbd558},
+      {"ClampedSwiglu", 0xb01c386346ae7d5c},
       {"CombineExperts", 0x0862f6925e858876},
+      {"CombineExperts with addends", 0xbae076523aa4edc9},
       {"Embed", 0xf0bec4a7968fd132},
       {"ExactPow", 0xe75012329adbcf6d},
       {"Gelu", 0x3ff61a6b9718d574},
@@ -197,11 +236,13 @@ Hashes PinnedOf(const std::string& isa) {
       {"Rope", 0x3034ce25ac6a84a8},
       {"RopeAngles", 0x040c8560742d0ced},
       {"RouteExperts", 0xe64fde4e1e7ac1f5},
+      {"RouteExperts corrected", 0x177ac2edcb0d3db0},
       {"SiluMul", 0xad76841e5f8afc79},
       {"SoftCap", 0x484908e4956b3c0b},
       {"exact_math", 0x843916fcafa5100c},
   };
   const Hashes scalar = With(every, {
+                                        {"ClampedSwiglu", 0xed9bbab6824649cf},
                                         {"Gelu", 0xeb03ea7969ca82f2},
                                         {"GeluMul", 0xc2a9a011eb4e94a3},
                                         {"MatMul", 0x113543ea1d2f2e33},
@@ -209,6 +250,7 @@ Hashes PinnedOf(const std::string& isa) {
                                         {"PagedAttention", 0x25a2698f1224f9fe},
                                         {"PagedAttention capped", 0x4580249c93aa7498},
                                         {"PagedAttention int8", 0x2822bb937019d15d},
+                                        {"PagedAttention sinks", 0xb2b2b78fccb0a9dd},
                                         {"RmsNorm", 0xf1d1d5d81fc4d86f},
                                         {"SiluMul", 0xb397270c29316732},
                                         {"SoftCap", 0xf3094a309b00be3a},
@@ -219,6 +261,7 @@ Hashes PinnedOf(const std::string& isa) {
                                       {"PagedAttention", 0x41269c0e9b56340b},
                                       {"PagedAttention capped", 0x1249be2ce2c73f8d},
                                       {"PagedAttention int8", 0x858b6d072d57d1b8},
+                                      {"PagedAttention sinks", 0x8c7a3a2a57d5d759},
                                       {"RmsNorm", 0x786301dd4caca13b},
                                   });
   const Hashes avx512 = With(every, {
@@ -227,6 +270,7 @@ Hashes PinnedOf(const std::string& isa) {
                                         {"PagedAttention", 0x14c9088c3626fcae},
                                         {"PagedAttention capped", 0x2d8e614862430e82},
                                         {"PagedAttention int8", 0x7cc7853e736f0e21},
+                                        {"PagedAttention sinks", 0xac98dcb3cd466601},
                                         {"RmsNorm", 0x4ed9b41131d0a843},
                                     });
   const Hashes avx512_bf16 = With(avx512, {

@@ -152,7 +152,7 @@ TEST_P(VllmOpsTest, ExpertsBlock) {
                       kernels::Tensor());
   ExpectNear(logits, golden.Read("router_logits", rows, num_experts).matrix(), 1e-5, {1e-5});
   const kernels::ExpertRoutes routes = {weights, entries, entry_rows, begin};
-  ops().experts.RouteExperts(routes, logits, /*normalise=*/true);
+  ops().experts.RouteExperts(routes, logits, {.normalise = true});
   HostTensor g(kernels::DType::kF32, rows * k, inner), u(kernels::DType::kF32, rows * k, inner);
   ops().experts.ExpertMatMul(g, x, gate, routes, /*by_entry=*/false);
   ops().experts.ExpertMatMul(u, x, up, routes, /*by_entry=*/false);

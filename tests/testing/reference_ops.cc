@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/bfloat16.h"
 #include "services/base/check.h"
@@ -144,6 +145,15 @@ Matrix ReferenceGeluMul(const Matrix& gate, const Matrix& up) {
   return out;
 }
 
+Matrix ReferenceClampedSwiglu(const Matrix& gate, const Matrix& up) {
+  Matrix out(gate.size());
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double g = std::min(gate[i], 7.0), u = std::clamp(up[i], -7.0, 7.0);
+    out[i] = g / (1 + std::exp(-1.702 * g)) * (u + 1);
+  }
+  return out;
+}
+
 Matrix ReferenceSoftCap(const Matrix& x, double cap) {
   Matrix out = x;
   for (double& v : out) v = cap * std::tanh(v / cap);
@@ -176,6 +186,9 @@ Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& val
       }
       double sum = 0;
       for (double& w : weights) sum += w = std::exp(w - max);
+      if (params.sinks.size() > 0) {
+        sum += std::exp(static_cast<const float*>(params.sinks.data)[h] - max);
+      }
       for (int64_t p = first; p <= position; ++p) {
         for (int64_t d = 0; d < dim; ++d) {
           out[(r * params.num_heads + h) * dim + d] +=
@@ -185,6 +198,55 @@ Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& val
     }
   }
   return out;
+}
+
+ReferenceRoute ReferenceRouting(std::span<const double> logits, int k,
+                                const kernels::Routing& routing) {
+  const size_t n = logits.size();
+  const bool by_sigmoid = routing.scores == kernels::Routing::Scores::kSigmoid;
+  Matrix scores(n);
+  double all = 0;
+  for (const double logit : logits) all += std::exp(logit);
+  for (size_t e = 0; e < n; ++e) {
+    scores[e] = by_sigmoid ? 1 / (1 + std::exp(-logits[e])) : std::exp(logits[e]) / all;
+  }
+  Matrix choice = scores;
+  for (size_t e = 0; e < n && routing.correction.size() > 0; ++e) {
+    choice[e] += static_cast<const float*>(routing.correction.data)[e];
+  }
+  // Indices of the largest values, of equal ones the lower first.
+  const auto largest = [](const Matrix& values) {
+    std::vector<int> order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+    });
+    return order;
+  };
+  const size_t size = n / static_cast<size_t>(routing.num_groups);
+  Matrix groups;
+  for (size_t begin = 0; begin < n; begin += size) {
+    Matrix of_group(choice.begin() + static_cast<ptrdiff_t>(begin),
+                    choice.begin() + static_cast<ptrdiff_t>(begin + size));
+    std::sort(of_group.rbegin(), of_group.rend());
+    groups.push_back(of_group[0] + (routing.by_top_two && size > 1 ? of_group[1] : 0));
+  }
+  const std::vector<int> order = largest(groups);
+  for (size_t i = static_cast<size_t>(routing.top_groups); i < order.size(); ++i) {
+    std::fill_n(choice.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(order[i]) * size), size,
+                -std::numeric_limits<double>::infinity());
+  }
+  ReferenceRoute route;
+  route.experts = largest(choice);
+  route.experts.resize(static_cast<size_t>(k));
+  std::sort(route.experts.begin(), route.experts.end());
+  double sum = 0;
+  for (const int e : route.experts) sum += scores[static_cast<size_t>(e)];
+  for (const int e : route.experts) {
+    const double weight = scores[static_cast<size_t>(e)];
+    route.weights.push_back((routing.normalise ? weight / sum : weight) * routing.factor);
+  }
+  return route;
 }
 
 }  // namespace continuo::testing

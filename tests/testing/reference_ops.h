@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention_ops.h"
+#include "kernels/expert_ops.h"
 #include "kernels/tensor.h"
 
 namespace continuo::testing {
@@ -34,6 +35,7 @@ Matrix ReferenceRope(const Matrix& x, const Matrix& angles, int64_t rows, int64_
                      int64_t head_dim);
 Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up);
 Matrix ReferenceGeluMul(const Matrix& gate, const Matrix& up);
+Matrix ReferenceClampedSwiglu(const Matrix& gate, const Matrix& up);
 Matrix ReferenceSoftCap(const Matrix& x, double cap);
 
 // Attention of one sequence whose keys and values lie in order: q [rows, num_heads * head_dim],
@@ -41,5 +43,13 @@ Matrix ReferenceSoftCap(const Matrix& x, double cap);
 // positions.
 Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& values, int64_t rows,
                           int64_t kv_len, const kernels::AttentionParams& params);
+
+// The k experts of one row and their weights, by ascending index.
+struct ReferenceRoute {
+  std::vector<int> experts;
+  Matrix weights;
+};
+ReferenceRoute ReferenceRouting(std::span<const double> logits, int k,
+                                const kernels::Routing& routing);
 
 }  // namespace continuo::testing

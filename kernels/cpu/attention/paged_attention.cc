@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/cpu/runtime/rows.h"
+#include "kernels/exact_math.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {
@@ -183,7 +184,7 @@ void PagedAttention::Attend(const Call& call, const AttentionItem& item, float* 
   }
   if (args.write_partial) return;
   for (int i = 0; i < num_queries; ++i) {
-    WriteResult(call, item, i, args.out + i * stride, sum[i], args.chunk_out);
+    WriteResult(call, item, i, args.out + i * stride, max[i], sum[i], args.chunk_out);
   }
 }
 
@@ -210,13 +211,17 @@ void PagedAttention::MergeChunks(const Call& call, const AttentionItem& item, in
     kernels_.merge_chunk(args, partials + query, partials + layout.sums() + query);
     partials += layout.size();
   }
-  WriteResult(call, item, query, args.out, sum[0], args.chunk_out);
+  WriteResult(call, item, query, args.out, max[0], sum[0], args.chunk_out);
 }
 
 void PagedAttention::WriteResult(const Call& call, const AttentionItem& item, int query,
-                                 const float* values, float sum, float* buffer) {
+                                 const float* values, float max, float sum, float* buffer) {
   const int64_t head_dim = call.params.head_dim;
   const int64_t element = ElementOfQuery(item, query, call.out, call.kv, head_dim);
+  if (const Tensor& sinks = call.params.sinks; sinks.size() > 0) {
+    const int head = item.first_head + query % item.num_heads;
+    sum += ExactExp(static_cast<const float*>(sinks.data)[head] - max);
+  }
   float* row = Begin(call.out, element, buffer);
   kernels_.divide(row, values, sum, head_dim);
   Finish(kernels_, call.out, element, head_dim, row);

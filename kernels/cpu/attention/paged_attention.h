@@ -37,9 +37,10 @@ class PagedAttention {
   void Attend(const Call& call, const AttentionItem& item, float* partials, int thread);
   void MergeChunks(const Call& call, const AttentionItem& item, int query, float* partials,
                    int thread);
-  // Writes a query's result: `values`, merged, divided by `sum`. `buffer` has room for one.
+  // Writes a query's result: `values`, merged, divided by `sum` and what the head's sink adds to
+  // it. `max` is what both are relative to. `buffer` has room for one.
   void WriteResult(const Call& call, const AttentionItem& item, int query, const float* values,
-                   float sum, float* buffer);
+                   float max, float sum, float* buffer);
 
   CpuContext& context_;
   const KernelTable& kernels_;

@@ -286,6 +286,24 @@ static void GeluMul(float* out, const float* gate, const float* up, size_t n) {
   }
 }
 
+// Every product and sum is rounded by itself. NaN stays.
+INLINE Vec ClampedSwiglu(Vec gate, Vec up) {
+  const Vec limit = Set(7.0f), least = Set(-7.0f);
+  gate = IfLess(limit, gate, limit, gate);
+  up = IfLess(limit, up, limit, IfLess(up, least, least, up));
+  const Vec e = Exp(Mul(Set(-1.702f), gate));
+  return Mul(Div(gate, Add(Set(1.0f), e)), Add(up, Set(1.0f)));
+}
+
+static void ClampedSwigluRow(float* out, const float* gate, const float* up, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, ClampedSwiglu(Load(gate + i), Load(up + i)));
+  if (i < n) {
+    const size_t m = n - i;
+    StorePart(out + i, ClampedSwiglu(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
+  }
+}
+
 static void SoftCap(float* x, float cap, size_t n) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) Store(x + i, Cap(Load(x + i), Set(cap)));
@@ -383,6 +401,7 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       Scale,
       SiluMul,
       GeluMul,
+      ClampedSwigluRow,
       SoftCap,
       AddRows,
       AddScaled,

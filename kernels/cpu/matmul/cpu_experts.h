@@ -21,26 +21,27 @@ class CpuExperts : public ExpertOps {
       : ExpertOps(rows), context_(context), kernels_(context.kernels()), matmul_(matmul) {}
 
  private:
-  void DoRouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) override;
-  void DoExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+  void DoRouteExperts(const ExpertRoutes& routes, Tensor logits, const Routing& routing) override;
+  void DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,
                       const ExpertRoutes& routes, bool by_entry) override;
-  void DoGatedExpertMatMul(Tensor gate, Tensor up, Tensor x, std::span<const Weight> gates,
-                           std::span<const Weight> ups, const ExpertRoutes& routes,
+  void DoGatedExpertMatMul(Tensor gate, Tensor up, Tensor x, const ExpertMatrices& gates,
+                           const ExpertMatrices& ups, const ExpertRoutes& routes,
                            GateFunction function) override;
   void DoExpertMatMulSplitK(Tensor out, Tensor x, std::span<const Weight> experts,
                             const ExpertRoutes& routes,
                             std::span<const int64_t> split_begin) override;
-  void DoCombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
+  void DoCombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes,
+                        const ExpertAddends& addends) override;
 
   // The products of dense experts, one after another.
-  void MultiplyDense(Tensor out, Tensor x, std::span<const Weight> experts,
+  void MultiplyDense(Tensor out, Tensor x, const ExpertMatrices& experts,
                      const ExpertRoutes& routes, std::span<const int64_t> split_begin,
                      bool by_entry);
   // The products of packed experts at once: they share the packing of x and one division of the
   // work. Where `gate` is set, with `ups`: PanelProduct says what out becomes.
-  void MultiplyPacked(Tensor out, Tensor x, std::span<const Weight> experts,
+  void MultiplyPacked(Tensor out, Tensor x, const ExpertMatrices& experts,
                       const ExpertRoutes& routes, std::span<const int64_t> split_begin,
-                      bool by_entry, GateLoop gate = nullptr, std::span<const Weight> ups = {});
+                      bool by_entry, GateLoop gate = nullptr, const ExpertMatrices& ups = {});
 
   CpuContext& context_;
   const KernelTable& kernels_;

@@ -61,11 +61,19 @@ inline void Finish(const KernelTable& k, const Tensor& t, int64_t element, int64
   k.narrow[kElementBF16](At(t, element), values, static_cast<size_t>(n));
 }
 
-// Returns the loop of a gate: out = function(gate) * up, n floats of each; out may be gate.
+// Returns the loop of a gate: n floats of each; out may be gate.
 using GateLoop = void (*)(float* out, const float* gate, const float* up, size_t n);
 
 inline GateLoop GateLoopOf(const KernelTable& k, GateFunction function) {
-  return function == GateFunction::kSilu ? k.silu_mul : k.gelu_mul;
+  switch (function) {
+    case GateFunction::kSilu:
+      return k.silu_mul;
+    case GateFunction::kGelu:
+      return k.gelu_mul;
+    case GateFunction::kClampedSwiglu:
+      return k.clamped_swiglu;
+  }
+  CONTINUO_CHECK(!"a gate without a loop");
 }
 
 }  // namespace continuo::kernels::cpu

@@ -48,7 +48,10 @@ __device__ void WriteWarp(const Accumulator<S>& acc, const Results<typename S::N
     if (query >= tile.num_pairs) continue;
     if (lane % 4 == 0) results.Weight(query, acc.max[half], acc.weight[half]);
     // One division for the row; sums of a split are divided when they are merged.
-    const float factor = results.sums == nullptr ? 1 / acc.weight[half] : 1;
+    float factor = 1;
+    if (results.sums == nullptr) {
+      factor = 1 / (acc.weight[half] + SinkWeight(step, tile.Head(query), acc.max[half]));
+    }
     CONTINUO_UNROLL
     for (int i = 0; i < S::kDim / 8; ++i) {
       const int d = i * 8 + lane % 4 * 2;

@@ -23,6 +23,14 @@ inline constexpr float kLog2E = 1.44269504088896341f;
 // Rows in shared memory are padded by this many elements, so that they are in different banks.
 inline constexpr int kPad = 8;
 
+// What a head's sink adds to a sum of weights that are relative to 2^max. `sink` may be null.
+__device__ inline float SinkWeight(const float* sink, float max) {
+  return sink == nullptr ? 0 : Exp2(fmaf(*sink, kLog2E, -max));
+}
+__device__ inline float SinkWeight(const AttentionStep& step, int head, float max) {
+  return SinkWeight(step.sinks == nullptr ? nullptr : step.sinks + head, max);
+}
+
 // The shape of a kernel. A block has kQueryWarps warps; each has 16 queries and all of kTile
 // positions at a time. kDim is the size of heads, filled up with
 // zeros. Number is the type of queries and results, uint16_t (bf16) or Half. Element is the type of

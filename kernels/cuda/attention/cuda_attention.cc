@@ -46,7 +46,8 @@ AttentionStep StepOf(const Tensor& q, const PagedKv& kv, const AttentionParams& 
           .first_kv_head = params.first_kv_head,
           .scale = params.scale,
           .softcap = params.softcap,
-          .window = params.window};
+          .window = params.window,
+          .sinks = params.sinks.size() == 0 ? nullptr : Data<const float>(params.sinks)};
 }
 
 }  // namespace

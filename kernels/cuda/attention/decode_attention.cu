@@ -23,11 +23,12 @@ constexpr int kLeastShare = 256, kLeastPart = kLeastShare / 2;
 struct Queries {
   int64_t first = 0;  // of their elements in out and q
   int num = 0;
+  const float* sinks = nullptr;  // [num], or null
 };
 __device__ Queries QueriesOf(const AttentionStep& step, const Parts& part) {
   const HeadRange heads = HeadsOf(step, part.head());
   return {((step.first_row + part.seq()) * step.num_heads + heads.begin) * step.head_dim,
-          heads.size()};
+          heads.size(), step.sinks == nullptr ? nullptr : step.sinks + heads.begin};
 }
 
 // The results of parts whose tile is divided among several blocks, in device memory: sums
@@ -167,9 +168,10 @@ struct Merged {
     CONTINUO_UNROLL
     for (int i = 0; i < 4; ++i) sums[i] = fmaf(of_part.at[i], factor, sums[i]);
   }
+  // `sink` is the query's, or null.
   template <typename Number>
-  __device__ void Store(Number* out) const {
-    const float inverse = Reciprocal(weight);
+  __device__ void Store(Number* out, const float* sink) const {
+    const float inverse = Reciprocal(weight + SinkWeight(sink, max));
     const Chunk<uint32_t, 2> pairs = {{RoundPair<Number>(sums[0] * inverse, sums[1] * inverse),
                                        RoundPair<Number>(sums[2] * inverse, sums[3] * inverse)}};
     StoreChunk<2>(reinterpret_cast<uint32_t*>(out), pairs);
@@ -214,10 +216,11 @@ __device__ void WriteSums(const DecodeSums<S>& sums, unsigned char* stage) {
 }
 
 // Merges the sums of all warps, in ascending order, to the result or to a part of it. words has
-// each warp's stage.
+// each warp's stage, `sinks` the queries' sinks, or it is null.
 template <typename S>
 __device__ void MergeWarps(typename S::Number* out, const SharedParts& shared, int64_t place,
-                           int num_queries, bool is_whole_tile, const uint32_t* words) {
+                           int num_queries, bool is_whole_tile, const uint32_t* words,
+                           const float* sinks) {
   const auto of_warp = [&](int warp) {
     return reinterpret_cast<const float*>(
         SharedMemory() + (warp * S::kStages + static_cast<int>(words[warp])) * S::kStageBytes);
@@ -237,7 +240,7 @@ __device__ void MergeWarps(typename S::Number* out, const SharedParts& shared, i
                  from[stats_at + 1]);
     }
     if (is_whole_tile) {
-      merged.Store(out + query * shared.head_dim + d);
+      merged.Store(out + query * shared.head_dim + d, sinks == nullptr ? nullptr : sinks + query);
     } else {
       StoreChunk<4>(
           shared.Sums(place, query) + d,
@@ -249,10 +252,11 @@ __device__ void MergeWarps(typename S::Number* out, const SharedParts& shared, i
   });
 }
 
-// Merges the parts of a tile that begins in block `first` and ends in block `last`.
+// Merges the parts of a tile that begins in block `first` and ends in block `last`. `sinks` are
+// those of its queries, or null.
 template <typename S>
 __device__ void MergeParts(typename S::Number* out, const SharedParts& shared, uint32_t first,
-                           uint32_t last, int num_queries) {
+                           uint32_t last, int num_queries, const float* sinks) {
   ForElements<S>(num_queries, shared.head_dim, [&](int query, int d) {
     const auto place_of = [&](int64_t block) { return 2 * block + (block == first ? 1 : 0); };
     Merged merged;
@@ -266,7 +270,7 @@ __device__ void MergeParts(typename S::Number* out, const SharedParts& shared, u
       const Chunk<float, 2> stats = LoadChunk<2>(shared.Stats(place_of(block), query));
       merged.Add(LoadChunk<4>(shared.Sums(place_of(block), query) + d), stats.at[0], stats.at[1]);
     }
-    merged.Store(out + query * shared.head_dim + d);
+    merged.Store(out + query * shared.head_dim + d, sinks == nullptr ? nullptr : sinks + query);
   });
 }
 
@@ -323,7 +327,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     if (threadIdx.x % kWarp == 0) words[warp] = static_cast<uint32_t>(free_stage());
     SyncBlock();
     const int64_t place = int64_t{2} * blockIdx.x + (part.begin() == 0 ? 1 : 0);
-    MergeWarps<S>(out + row.first, shared, place, row.num, part.is_whole_tile(), words);
+    MergeWarps<S>(out + row.first, shared, place, row.num, part.is_whole_tile(), words, row.sinks);
     if (part.is_whole_tile()) {
       SyncBlock();
       continue;
@@ -340,7 +344,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     SyncBlock();
     if (*is_last == 0) continue;
     FenceMemory();
-    MergeParts<S>(out + row.first, shared, first - 1, last, row.num);
+    MergeParts<S>(out + row.first, shared, first - 1, last, row.num, row.sinks);
   }
 }
 

@@ -21,6 +21,7 @@ struct AttentionStep {
   int heads_per_kv_head = 1, first_head = 0, first_kv_head = 0;
   float scale = 1, softcap = 0;
   int window = 0;
+  const float* sinks = nullptr;  // [num_heads], or null
 };
 
 // Returns the first position that a query at `position` sees. The last one is its own.

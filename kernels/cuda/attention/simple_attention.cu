@@ -107,6 +107,7 @@ __global__ void SimpleAttentionKernel(T* out, const T* q, KvLayout<const Element
     }
     SyncBlock();  // weights and slots are filled again
   }
+  if (step.sinks != nullptr) all_weight += expf(step.sinks[head] - all_max);
   for (int d = thread; d < dim; d += kThreads) Store(out + at + d, sums[d] / all_weight);
 }
 

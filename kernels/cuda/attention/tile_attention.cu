@@ -143,6 +143,7 @@ __global__ void CONTINUO_BLOCKS_OF(kMergeThreads, 10)
   for (int split = 0; split < num_splits; ++split) {
     weight = fmaf(split_weights[(first + int64_t{split} * places) * 2 + 1], factors[split], weight);
   }
+  weight += SinkWeight(step, tile.Head(query), max);
   const int64_t row = tile.Row(query) * step.num_heads + tile.Head(query);
   for (int d = thread; d < step.head_dim; d += kMergeThreads) {
     float sum = 0;

@@ -23,18 +23,19 @@ class CudaExperts : public ExpertOps {
                        int64_t num_entries) const override;
 
  private:
-  void DoRouteExperts(const ExpertRoutes& routes, Tensor logits, bool normalise) override;
-  void DoExpertMatMul(Tensor out, Tensor x, std::span<const Weight> experts,
+  void DoRouteExperts(const ExpertRoutes& routes, Tensor logits, const Routing& routing) override;
+  void DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,
                       const ExpertRoutes& routes, bool by_entry) override;
   void DoExpertMatMulSplitK(Tensor out, Tensor x, std::span<const Weight> experts,
                             const ExpertRoutes& routes,
                             std::span<const int64_t> split_begin) override;
-  void DoCombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes) override;
+  void DoCombineExperts(Tensor out, Tensor x, const ExpertRoutes& routes,
+                        const ExpertAddends& addends) override;
 
-  void Multiply(Tensor out, Tensor x, std::span<const Weight> experts, const ExpertRoutes& routes,
+  void Multiply(Tensor out, Tensor x, const ExpertMatrices& matrices, const ExpertRoutes& routes,
                 std::span<const int64_t> split_begin, bool by_entry);
   // Computes one product for each expert that has rows.
-  void MultiplyOneByOne(Tensor out, Tensor x, std::span<const Weight> experts,
+  void MultiplyOneByOne(Tensor out, Tensor x, const ExpertMatrices& matrices,
                         const ExpertRoutes& routes, std::span<const int64_t> split_begin,
                         bool by_entry);
 

@@ -61,24 +61,28 @@ __global__ void CONTINUO_BLOCKS_OF(kBlockThreads, 1)
     ExpertMatMulKernel(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
                        const int32_t* expert_begin, int num_experts,
                        const CONTINUO_READ_IN_PLACE Matrix like,
-                       const CONTINUO_READ_IN_PLACE Matrices matrices, int64_t columns) {
+                       const CONTINUO_READ_IN_PLACE Matrices matrices, const float* biases,
+                       int64_t columns) {
   WaitForPreviousKernel();
   const Tile tile = TileOf(expert_begin, num_experts, kRowTiles * kMmaRows);
   if (tile.expert < 0) return;
   const int64_t first_tile = static_cast<int64_t>(blockIdx.y) * kTiles;
+  const float* const bias = biases == nullptr ? nullptr : biases + tile.expert * columns;
   BlockReader<Matrix, kTiles, kAligned> reader;
   reader.Go(like, matrices.data[tile.expert], first_tile, kTiles, columns);
   reader.Load(like, static_cast<int>(threadIdx.x) / kWarp);
   MultiplyBlock<kRowTiles, kTiles, kAligned>(
       x, x_rows, like, reader, tile.begin, expert_begin[tile.expert + 1], first_tile, kTiles,
       columns, [](const auto&) { return false; },
-      [&](int64_t row, int64_t column, float sum) { Store(out + row * columns + column, sum); });
+      [&](int64_t row, int64_t column, float sum) {
+        Store(out + row * columns + column, bias == nullptr ? sum : sum + bias[column]);
+      });
 }
 
 template <int kRowTiles, typename Matrix, typename T>
 cudaError_t Multiply(T* out, const typename Matrix::Number* x, const int32_t* x_rows,
                      const int32_t* expert_begin, std::span<const Weight> experts,
-                     const Matrix& like, int64_t num_entries, int64_t columns,
+                     const float* bias, const Matrix& like, int64_t num_entries, int64_t columns,
                      KernelStream stream) {
   const auto num_experts = static_cast<int64_t>(experts.size());
   bool aligned = Aligned(x, like.groups);
@@ -95,9 +99,10 @@ cudaError_t Multiply(T* out, const typename Matrix::Number* x, const int32_t* x_
     // Each expert has at most one tile that is not full.
     const int64_t tiles = std::min(num_entries, n + num_entries / (kRowTiles * kMmaRows));
     const dim3 grid(static_cast<unsigned>(tiles), columns_of);
-    const cudaError_t error = Launch(
-        "ExpertMatMul", kernel, grid, kBlockThreads, SharedOfBlock(kRowTiles, kTiles), stream, out,
-        x, x_rows, expert_begin + first, static_cast<int>(n), like, matrices, columns);
+    const cudaError_t error =
+        Launch("ExpertMatMul", kernel, grid, kBlockThreads, SharedOfBlock(kRowTiles, kTiles),
+               stream, out, x, x_rows, expert_begin + first, static_cast<int>(n), like, matrices,
+               bias == nullptr ? nullptr : bias + first * columns, columns);
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -108,15 +113,15 @@ cudaError_t Multiply(T* out, const typename Matrix::Number* x, const int32_t* x_
 template <typename T, typename Number>
 cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
                          const int32_t* expert_begin, std::span<const Weight> experts,
-                         const QuantisedGroups& groups, int64_t num_entries, int64_t columns,
-                         KernelStream stream) {
+                         const float* bias, const QuantisedGroups& groups, int64_t num_entries,
+                         int64_t columns, KernelStream stream) {
   // A tile of 32 rows reads a matrix half as often, and a row's bits are the same.
   const bool many = num_entries > kMmaRows * static_cast<int64_t>(experts.size());
   const auto multiply = [&](const auto& like) {
-    return many ? Multiply<2>(out, x, x_rows, expert_begin, experts, like, num_entries, columns,
-                              stream)
-                : Multiply<1>(out, x, x_rows, expert_begin, experts, like, num_entries, columns,
-                              stream);
+    return many ? Multiply<2>(out, x, x_rows, expert_begin, experts, bias, like, num_entries,
+                              columns, stream)
+                : Multiply<1>(out, x, x_rows, expert_begin, experts, bias, like, num_entries,
+                              columns, stream);
   };
   if constexpr (std::is_same_v<Number, uint16_t>) {
     if (experts[0].format == WeightFormat::kInt8Panels) {
@@ -129,10 +134,10 @@ cudaError_t ExpertMatMul(T* out, const Number* x, const int32_t* x_rows,
   return multiply(DenseMatrix<Number>{groups});
 }
 
-#define INSTANTIATE(T, Number)                                                                \
-  template cudaError_t ExpertMatMul(T*, const Number*, const int32_t*, const int32_t*,        \
-                                    std::span<const Weight>, const QuantisedGroups&, int64_t, \
-                                    int64_t, KernelStream)
+#define INSTANTIATE(T, Number)                                                                     \
+  template cudaError_t ExpertMatMul(T*, const Number*, const int32_t*, const int32_t*,             \
+                                    std::span<const Weight>, const float*, const QuantisedGroups&, \
+                                    int64_t, int64_t, KernelStream)
 INSTANTIATE(float, uint16_t);
 INSTANTIATE(uint16_t, uint16_t);
 INSTANTIATE(float, Half);

@@ -16,6 +16,7 @@ constexpr int kRowsOfBlock = 4;    // rows that a block routes, one warp each
 constexpr int kMaxThreads = 1024;  // threads of a block
 constexpr int kMaxCounts = 8192;   // counters in shared memory: experts × warps
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLeastSum = 1e-20f;  // keeps weights that are all 0 from becoming NaN
 
 __device__ inline float LogitOf(const float* logits, int expert) {
   return logits[expert] != logits[expert] ? kLowest : logits[expert];
@@ -37,25 +38,83 @@ __device__ inline Pick FirstOfWarp(Pick mine) {
   return mine;
 }
 
-// One warp per row picks the largest logit that is not taken yet, again and again. Then it orders
-// the experts by index, computes their weights, and writes the experts to `entries`. Lane i has the
-// logits of experts i, i + 32, …
+// Writes the scores of a row's logits, those of all lanes' experts.
+__device__ void Score(float* scores, const float* logits, int num_experts, bool by_sigmoid) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (by_sigmoid) {
+    for (int e = lane; e < num_experts; e += kWarp) {
+      scores[e] = 1.0f / (1.0f + ExactExp(-logits[e]));
+    }
+    SyncWarp();
+    return;
+  }
+  // Every lane computes the same maximum and sum.
+  float max = kLowest;
+  for (int e = 0; e < num_experts; ++e) max = logits[e] > max ? logits[e] : max;
+  for (int e = lane; e < num_experts; e += kWarp) scores[e] = ExactExp(logits[e] - max);
+  SyncWarp();
+  float sum = 0;
+  for (int e = 0; e < num_experts; ++e) sum += scores[e];
+  SyncWarp();
+  for (int e = lane; e < num_experts; e += kWarp) scores[e] = scores[e] / sum;
+  SyncWarp();
+}
+
+// Takes the experts of all groups but the first top_groups out of the choice. groups [num_groups]
+// is scratch.
+__device__ void KeepGroups(float* choice, float* groups, int num_experts, const RoutingRule& rule) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int size = num_experts / rule.num_groups;
+  for (int g = lane; g < rule.num_groups; g += kWarp) {
+    float first = kLowest, second = kLowest;
+    for (int e = g * size; e < (g + 1) * size; ++e) {
+      const float score = choice[e], less = score < first ? score : first;
+      second = less > second ? less : second;
+      first = score > first ? score : first;
+    }
+    groups[g] = rule.by_top_two && size > 1 ? first + second : first;
+  }
+  SyncWarp();
+  for (int g = lane; g < rule.num_groups; g += kWarp) {
+    int before = 0;
+    for (int other = 0; other < rule.num_groups; ++other) {
+      before += groups[other] > groups[g] || (groups[other] == groups[g] && other < g) ? 1 : 0;
+    }
+    if (before < rule.top_groups) continue;
+    for (int e = g * size; e < (g + 1) * size; ++e) choice[e] = kLowest;
+  }
+  SyncWarp();
+}
+
+// One warp per row picks the largest of `choice` that is not taken yet, again and again. Then it
+// orders the experts by index, computes their weights, and writes the experts to `entries`. Lane i
+// has experts i, i + 32, … The choice is by logits for a softmax without correction and groups,
+// otherwise by scores.
 __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, int64_t rows,
-                                  int num_experts, int per_row, bool normalise) {
+                                  int num_experts, int per_row, RoutingRule rule) {
   WaitForPreviousKernel();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + warp;
   if (row >= rows) return;
-  auto* const room = reinterpret_cast<float*>(SharedMemory()) + warp * (2 * num_experts);
-  float* const logits = room;  // [num_experts]
-  // [num_experts]: weights of all experts, or of the row's
-  float* const weights = room + num_experts;
-  auto* const taken = reinterpret_cast<int32_t*>(weights);  // [per_row], used before `weights`
+  const bool by_logits = !rule.by_sigmoid && rule.correction == nullptr && rule.num_groups == 1;
+  auto* const room = reinterpret_cast<float*>(SharedMemory()) +
+                     warp * (2 * num_experts + (rule.num_groups > 1 ? rule.num_groups : 0));
+  float* const choice = room;                // [num_experts]: logits at first
+  float* const second = room + num_experts;  // [num_experts]
   for (int e = lane; e < num_experts; e += kWarp) {
-    logits[e] = LogitOf(all_logits + row * num_experts, e);
+    choice[e] = LogitOf(all_logits + row * num_experts, e);
   }
   SyncWarp();
+  if (!by_logits) {
+    Score(second, choice, num_experts, rule.by_sigmoid);
+    for (int e = lane; e < num_experts; e += kWarp) {
+      const float score = rule.correction == nullptr ? second[e] : second[e] + rule.correction[e];
+      choice[e] = score != score ? kLowest : score;
+    }
+    SyncWarp();
+    if (rule.num_groups > 1) KeepGroups(choice, second + num_experts, num_experts, rule);
+  }
   uint32_t mine_taken = 0;  // bit i: expert lane + 32 i
   int32_t expert = 0;       // of lane i < per_row: the i-th taken
   float max = 0;
@@ -63,9 +122,9 @@ __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, i
     Pick best = {kLowest, static_cast<float>(kMaxExperts)};
     for (int e = lane, bit = 0; e < num_experts; e += kWarp, ++bit) {
       const bool free = (mine_taken >> bit & 1u) == 0;
-      // If all logits are -infinity, the lowest expert is taken.
-      if (free && (logits[e] > best.logit || best.expert == static_cast<float>(kMaxExperts))) {
-        best = {logits[e], static_cast<float>(e)};
+      // If all are -infinity, the lowest expert is taken.
+      if (free && (choice[e] > best.logit || best.expert == static_cast<float>(kMaxExperts))) {
+        best = {choice[e], static_cast<float>(e)};
       }
     }
     best = FirstOfWarp(best);
@@ -74,22 +133,35 @@ __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, i
     if (i == lane) expert = found;
     if (found % kWarp == lane) mine_taken |= uint32_t{1} << (found / kWarp);
   }
+  SyncWarp();  // `choice` has been read
+  // The values of experts, and memory for the taken ones and then for weights: of all experts, or
+  // of the row's.
+  const float* const values = by_logits ? choice : second;
+  float* const weights = by_logits ? second : choice;
+  auto* const taken = reinterpret_cast<int32_t*>(weights);  // [per_row]
   if (lane < per_row) taken[lane] = expert;
   SyncWarp();
   int place = 0;  // rank by ascending index
   for (int i = 0; i < per_row; ++i) place += taken[i] < expert ? 1 : 0;
   SyncWarp();  // `taken` is read before weights overwrite it
-  const float weight = lane < per_row ? ExactExp(logits[expert] - max) : 0;
-  if (normalise) {
+  const bool of_row = rule.normalise || !by_logits;
+  float weight = 0;
+  if (lane < per_row) weight = by_logits ? ExactExp(values[expert] - max) : values[expert];
+  if (of_row) {
     if (lane < per_row) weights[place] = weight;
   } else {
-    for (int e = lane; e < num_experts; e += kWarp) weights[e] = ExactExp(logits[e] - max);
+    for (int e = lane; e < num_experts; e += kWarp) weights[e] = ExactExp(values[e] - max);
   }
   SyncWarp();
   if (lane >= per_row) return;
   float sum = 0;  // every lane computes the same sum
-  for (int e = 0; e < (normalise ? per_row : num_experts); ++e) sum += weights[e];
-  routes.weights[row * per_row + place] = weight / sum;
+  for (int e = 0; e < (of_row ? per_row : num_experts); ++e) sum += weights[e];
+  if (by_logits) {
+    weight = weight / sum;
+  } else if (rule.normalise) {
+    weight = weight / (sum + kLeastSum);
+  }
+  routes.weights[row * per_row + place] = weight * rule.factor;
   routes.entries[row * per_row + place] = expert;
 }
 
@@ -150,17 +222,46 @@ __global__ void CONTINUO_BLOCK_OF(kMaxThreads)
   }
 }
 
+// Returns the expert of an entry: the last one that begins at or before it and is not empty.
+__device__ inline int ExpertOf(const int32_t* expert_begin, int num_experts, int32_t entry) {
+  int low = 0, high = num_experts;  // the result is in [low, high)
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (expert_begin[middle] <= entry) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // One block per row.
-__global__ void CombineExpertsKernel(float* out, const float* x, const float* weights,
-                                     const int32_t* entries, int64_t rows, int64_t cols,
-                                     int per_row) {
+__global__ void CombineExpertsKernel(float* out, const float* x, RouteArrays routes,
+                                     AddendArrays addends, int64_t rows, int64_t cols, int per_row,
+                                     int num_experts) {
   WaitForPreviousKernel();
+  auto* const experts = reinterpret_cast<int32_t*>(SharedMemory());  // [per_row]
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int32_t* const entries = routes.entries + row * per_row;
+    if (addends.bias != nullptr) {
+      SyncBlock();  // those of the row before have been read
+      const int i = static_cast<int>(threadIdx.x);
+      if (i < per_row) experts[i] = ExpertOf(routes.expert_begin, num_experts, entries[i]);
+      SyncBlock();
+    }
+    float factor = 1;
+    if (addends.shared_gate != nullptr) {
+      factor = 1.0f / (1.0f + ExactExp(-addends.shared_gate[row]));
+    }
     for (int64_t c = threadIdx.x; c < cols; c += kThreads) {
       float sum = 0;
-      for (int64_t i = row * per_row; i < (row + 1) * per_row; ++i) {
-        sum += weights[i] * x[entries[i] * cols + c];
+      for (int i = 0; i < per_row; ++i) {
+        float term = x[entries[i] * cols + c];
+        if (addends.bias != nullptr) term += addends.bias[experts[i] * cols + c];
+        sum += routes.weights[row * per_row + i] * term;
       }
+      if (addends.shared != nullptr) sum += addends.shared[row * cols + c] * factor;
       out[row * cols + c] = sum;
     }
   }
@@ -169,13 +270,16 @@ __global__ void CombineExpertsKernel(float* out, const float* x, const float* we
 }  // namespace
 
 cudaError_t RouteExperts(const RouteArrays& routes, const float* logits, int64_t rows,
-                         int num_experts, int per_row, bool normalise, KernelStream stream) {
+                         int num_experts, int per_row, const RoutingRule& rule,
+                         KernelStream stream) {
   if (rows > 0) {
     const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
-    const size_t room = sizeof(float) * kRowsOfBlock * 2 * static_cast<size_t>(num_experts);
+    const int groups = rule.num_groups > 1 ? rule.num_groups : 0;
+    const size_t room =
+        sizeof(float) * kRowsOfBlock * static_cast<size_t>(2 * num_experts + groups);
     const cudaError_t error =
         Launch("PickExperts", PickExpertsKernel, blocks, kRowsOfBlock * kWarp, room, stream, routes,
-               logits, rows, num_experts, per_row, normalise);
+               logits, rows, num_experts, per_row, rule);
     if (error != cudaSuccess) return error;
   }
   // Few entries need few slices, and many experts leave room for few.
@@ -188,11 +292,14 @@ cudaError_t RouteExperts(const RouteArrays& routes, const float* logits, int64_t
                 num_experts, per_row);
 }
 
-cudaError_t CombineExperts(float* out, const float* x, const float* weights, const int32_t* entries,
-                           int64_t rows, int64_t cols, int per_row, KernelStream stream) {
+cudaError_t CombineExperts(float* out, const float* x, const RouteArrays& routes,
+                           const AddendArrays& addends, int64_t rows, int64_t cols, int per_row,
+                           int num_experts, KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  return Launch("CombineExperts", CombineExpertsKernel, BlocksFor(rows, 1), kThreads, 0, stream,
-                out, x, weights, entries, rows, cols, per_row);
+  const size_t shared =
+      addends.bias == nullptr ? 0 : sizeof(int32_t) * static_cast<size_t>(per_row);
+  return Launch("CombineExperts", CombineExpertsKernel, BlocksFor(rows, 1), kThreads, shared,
+                stream, out, x, routes, addends, rows, cols, per_row, num_experts);
 }
 
 }  // namespace continuo::kernels::cuda

@@ -110,9 +110,12 @@ void CudaMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const 
   DoMatMuls(x, std::array<Product, 2>{gate, up});
   const Tensor& out = gate.out;
   CONTINUO_CHECK(out.dtype == DType::kBF16);
-  const bool is_silu = function == GateFunction::kSilu;
-  context_.Enqueue(is_silu ? "SiluMulInFp8" : "GeluMulInFp8", [&] {
-    const auto launch = is_silu ? SiluMulInFp8 : GeluMulInFp8;
+  const bool is_silu = function == GateFunction::kSilu, is_gelu = function == GateFunction::kGelu;
+  const char* const name = is_silu   ? "SiluMulInFp8"
+                           : is_gelu ? "GeluMulInFp8"
+                                     : "ClampedSwigluInFp8";
+  context_.Enqueue(name, [&] {
+    const auto launch = is_silu ? SiluMulInFp8 : is_gelu ? GeluMulInFp8 : ClampedSwigluInFp8;
     return launch(Data<uint16_t>(out), PreparedFp8Rows(prepared, out.rows(), out.cols()),
                   Data<const uint16_t>(out), Data<const uint16_t>(up.out), out.rows(), out.cols(),
                   context_.kernels());

@@ -109,12 +109,13 @@ void CudaRowOps::DoAddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Ten
 }
 
 void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) {
-  const bool is_silu = function == GateFunction::kSilu;
-  context_.Enqueue(is_silu ? "SiluMul" : "GeluMul", [&] {
+  const bool is_silu = function == GateFunction::kSilu, is_gelu = function == GateFunction::kGelu;
+  const char* const name = is_silu ? "SiluMul" : is_gelu ? "GeluMul" : "ClampedSwiglu";
+  context_.Enqueue(name, [&] {
     return WithType(out.dtype, [&]<typename T>() {
-      const auto launch = is_silu ? SiluMul<T> : GeluMul<T>;
-      return launch(Data<T>(out), Data<const T>(gate), up.size() == 0 ? nullptr : Data<const T>(up),
-                    out.size(), context_.kernels());
+      const auto launch = is_silu ? SiluMul<T> : is_gelu ? GeluMul<T> : ClampedSwiglu<T>;
+      return launch(Data<T>(out), Data<const T>(gate),
+                    up.size() == 0 ? nullptr : Data<const T>(up), out.size(), context_.kernels());
     });
   });
 }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/formats/held_chunk.h"
 #include "kernels/cuda/runtime/chunk.h"
 #include "kernels/cuda/runtime/launch.h"
+#include "kernels/row_ops.h"
 
 namespace continuo::kernels::cuda {
 namespace {
@@ -25,23 +26,33 @@ __device__ float TimesSigmoid(float gate, float x) {
 
 struct Silu {
   template <bool kExactly>
-  __device__ static float Of(float gate) {
-    return TimesSigmoid<kExactly>(gate, gate);
+  __device__ static float Of(float gate, float up) {
+    return TimesSigmoid<kExactly>(gate, gate) * up;
   }
 };
 
 // Gelu in its tanh form, with tanh written by the exponential.
 struct Gelu {
   template <bool kExactly>
-  __device__ static float Of(float gate) {
+  __device__ static float Of(float gate, float up) {
     constexpr float kTwoRoots = 1.5957691216057308f;  // 2 √(2 / π)
-    return TimesSigmoid<kExactly>(gate, kTwoRoots * (gate + 0.044715f * (gate * gate * gate)));
+    return TimesSigmoid<kExactly>(gate, kTwoRoots * (gate + 0.044715f * (gate * gate * gate))) * up;
+  }
+};
+
+// NaN stays.
+struct Swiglu {
+  template <bool kExactly>
+  __device__ static float Of(float gate, float up) {
+    gate = gate > kSwigluLimit ? kSwigluLimit : gate;
+    up = up > kSwigluLimit ? kSwigluLimit : up < -kSwigluLimit ? -kSwigluLimit : up;
+    return TimesSigmoid<kExactly>(gate, kSwigluSlope * gate) * (up + 1);
   }
 };
 
 template <typename Activation, typename T>
 __device__ float ActivateMul(float gate, float up) {
-  return Activation::template Of<sizeof(T) == 4>(gate) * up;
+  return Activation::template Of<sizeof(T) == 4>(gate, up);
 }
 
 template <typename Activation, typename T>
@@ -189,6 +200,11 @@ cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream 
   return LaunchActivateMul<Gelu>("GeluMul", out, gate, up, n, stream);
 }
 
+template <typename T>
+cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
+  return LaunchActivateMul<Swiglu>("ClampedSwiglu", out, gate, up, n, stream);
+}
+
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream) {
   return ActivateMulInFp8<Silu>("SiluMulInFp8", out, fp8, gate, up, rows, cols, stream);
@@ -197,6 +213,12 @@ cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream) {
   return ActivateMulInFp8<Gelu>("GeluMulInFp8", out, fp8, gate, up, rows, cols, stream);
+}
+
+cudaError_t ClampedSwigluInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
+                               const uint16_t* up, int64_t rows, int64_t cols,
+                               KernelStream stream) {
+  return ActivateMulInFp8<Swiglu>("ClampedSwigluInFp8", out, fp8, gate, up, rows, cols, stream);
 }
 
 cudaError_t Scale(float* x, float factor, int64_t n, KernelStream stream) {
@@ -211,7 +233,8 @@ cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {
 
 #define INSTANTIATE(T)                                                         \
   template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream); \
-  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream)
+  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream); \
+  template cudaError_t ClampedSwiglu(T*, const T*, const T*, int64_t, KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);

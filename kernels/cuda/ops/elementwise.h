@@ -11,17 +11,22 @@
 // launch's error.
 namespace continuo::kernels::cuda {
 
-// RowOps::GateMul with silu and gelu; out may be gate or up, and up may be null.
+// RowOps::GateMul with each function; out may be gate or up, and up may be null.
 template <typename T>
 cudaError_t SiluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 template <typename T>
 cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
+template <typename T>
+cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 
 // The same for rows [rows, cols] of bf16. out's rows are also rounded to e4m3.
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
+
+cudaError_t ClampedSwigluInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
+                               const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
 
 // RowOps::Scale.
 cudaError_t Scale(float* x, float factor, int64_t n, KernelStream stream);

@@ -62,7 +62,7 @@ void AddExpertsOf(OpsSource& s, int64_t rows) {
         kColdBytes, [=, &s] {
           const kernels::ExpertRoutes routes = RoutesOf(s, rows);
           const kernels::Tensor logits = LogitsOf(s, rows, 0);
-          return [=, &s] { s.b.ops().experts.RouteExperts(routes, logits, /*normalise=*/true); };
+          return [=, &s] { s.b.ops().experts.RouteExperts(routes, logits, {.normalise = true}); };
         });
   s.Add({.group = "experts",
          .name = "GatedExpertMatMul" + of,
@@ -78,7 +78,7 @@ void AddExpertsOf(OpsSource& s, int64_t rows) {
                Calls calls;
                for (int i = 0; i < sets; ++i) {
                  const kernels::ExpertRoutes routes = RoutesOf(s, rows);
-                 s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, i), /*normalise=*/true);
+                 s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, i), {.normalise = true});
                  calls.push_back([=, &s, begin = std::vector<int32_t>(kExperts + 1)]() mutable {
                    s.b.ops().experts.GatedExpertMatMul(
                        gate, up, x, gates, ups, waits ? ReadRoutes(s, routes, begin) : routes,
@@ -101,7 +101,7 @@ void AddExpertsOf(OpsSource& s, int64_t rows) {
                Calls calls;
                for (int i = 0; i < sets; ++i) {
                  const kernels::ExpertRoutes routes = RoutesOf(s, rows);
-                 s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, i), /*normalise=*/true);
+                 s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, i), {.normalise = true});
                  calls.push_back([=, &s, begin = std::vector<int32_t>(kExperts + 1)]() mutable {
                    const int64_t splits[] = {0, kInner};
                    s.b.ops().experts.ExpertMatMulSplitK(
@@ -115,7 +115,7 @@ void AddExpertsOf(OpsSource& s, int64_t rows) {
   const double combined = 4 * n * kHidden + 4.0 * static_cast<double>(rows) * kHidden;
   s.Add("experts", "CombineExperts" + of, combined, kColdBytes, [=, &s] {
     const kernels::ExpertRoutes routes = RoutesOf(s, rows);
-    s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, 0), /*normalise=*/true);
+    s.b.ops().experts.RouteExperts(routes, LogitsOf(s, rows, 0), {.normalise = true});
     const kernels::Tensor x = s.Random(kernels::DType::kF32, {entries, kHidden, 1});
     const kernels::Tensor out = s.Zeros(kernels::DType::kF32, {rows, kHidden, 1});
     return [=, &s] { s.b.ops().experts.CombineExperts(out, x, routes); };

@@ -46,6 +46,15 @@ TEST_F(CudaDeviceTest, AttentionOnTensorCoresIsWhatTheReferenceSays) {
   }
 }
 
+TEST_F(CudaDeviceTest, SinksTakeTheirPartOfTheWeights) {
+  for (const bool deterministic : {false, true}) {
+    MakeWith({.options = WithoutWgmma(deterministic)});
+    CheckAllSinks(b());
+  }
+  MakeWith({});
+  CheckAllSinks(b());
+}
+
 // The same over 8-bit keys and values; none of it goes the way of other types.
 TEST_F(CudaDeviceTest, AttentionOverBytesOnTensorCoresIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {

@@ -22,6 +22,13 @@ TEST_F(CudaDeviceTest, RowsGoToTheExpertsOfTheCpu) {
   CheckRoutes(b(), *cpu_, 9, 1024, 10);
 }
 
+TEST_F(CudaDeviceTest, EveryKindOfRoutingIsThatOfTheCpu) {
+  CheckEveryRouting(b(), *cpu_, 5, 6, 2, 1, 1);
+  CheckEveryRouting(b(), *cpu_, 9, 64, 6, 8, 3);
+  CheckEveryRouting(b(), *cpu_, 7, 40, 5, 40, 7);
+  CheckEveryRouting(b(), *cpu_, 3, 1024, 32, 512, 40);
+}
+
 // The cases have few rows an expert, in launches of 128 experts, and sums of one group and of more
 // than a block's warps take at once, with a tail and without, aligned and not.
 TEST_F(CudaDeviceTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
@@ -33,7 +40,7 @@ TEST_F(CudaDeviceTest, ExpertsOfFewRowsAreThoseOfTheCpu) {
   const auto expect_launches = [&](int n, auto check) {
     const auto before = launches("ExpertMatMul");
     check();
-    EXPECT_EQ(launches("ExpertMatMul"), before + 2 * n);  // whole and in splits
+    EXPECT_EQ(launches("ExpertMatMul"), before + 3 * n);  // whole, with biases, in splits
   };
   for (const kernels::WeightType type : kExpertTypes) {
     expect_launches(1, [&] { CheckExperts(b(), *cpu_, {1}, 4, 2, type); });

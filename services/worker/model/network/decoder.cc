@@ -322,7 +322,7 @@ class Decoder : public Model {
     kernels::ExpertOps& experts = ops_.experts;
     ops_.matmul.MatMul(buffers_.router_logits, buffers_.h, w.experts.router, kernels::Tensor{});
     kernels::ExpertRoutes routes = buffers_.routes;
-    experts.RouteExperts(routes, buffers_.router_logits, config_.experts.normalise);
+    experts.RouteExperts(routes, buffers_.router_logits, {.normalise = config_.experts.normalise});
     if (experts.NeedsHostRoutes(buffers_.h.dtype, w.experts.gate, routes.rows.size())) {
       device_.CopyOut(host_expert_begin_.data(), routes.expert_begin);
       // After an error the ops do nothing, and the end of the step returns it.

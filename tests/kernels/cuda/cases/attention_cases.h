@@ -128,6 +128,52 @@ inline void CheckAttentionOverBytes(kernels::Device& b, std::vector<PagedCase::S
   }
 }
 
+// A case's attention with sinks. The reference reads them on the host.
+inline void CheckSinks(kernels::Device& b, std::vector<PagedCase::Sequence> sequences,
+                       kernels::AttentionParams p, kernels::DType type, int64_t block_size,
+                       std::optional<kernels::DType> kept = std::nullopt) {
+  SCOPED_TRACE(::testing::Message() << NameOf(type) << " heads of " << p.head_dim << " window "
+                                    << p.window << (kept ? " bytes" : ""));
+  std::vector<float> values;
+  for (int head = 0; head < p.num_heads; ++head) {
+    constexpr float kSinks[] = {0.5f, -90.0f, 3.0f, 300.0f, -1.0f, 6.0f};
+    values.push_back(kSinks[head % 6]);
+  }
+  const HostTensor sinks = HostTensor::OfFloats(values);
+  const DeviceTensor device_sinks(b, sinks);
+  p.sinks = sinks;
+  const PagedCase c(sequences, p, type, 21, block_size, kept);
+  p.sinks = device_sinks;
+  const PagedCase on_device(sequences, p, type, 21, block_size, kept);
+  const HostTensor got = AttendOnDevice(b, on_device);
+  ExpectWritten(got);
+  const double score_error = p.head_dim * 4 * p.scale * (p.head_dim + 2.0) * 0x1p-24;
+  const double weight_error = type == kernels::DType::kF32 ? 0 : 0x1p-8;
+  ExpectNear(got, c.Reference(), RoundingOf(type),
+             {4 * score_error + 2 * weight_error + kernels::kKvChunk * 2 * 0x1p-23});
+}
+
+// Sinks in every kernel: of f32, of decodes, whole and in parts, and of tiles, whole and in splits.
+inline void CheckAllSinks(kernels::Device& b) {
+  for (const int window : {0, 20}) {
+    CheckSinks(b, {{70, 5}, {1, 1}, {130, 1}}, Heads(6, 2, 20, window), kernels::DType::kF32, 7);
+    for (const kernels::DType type : kNumbers) {
+      for (const int dim : {64, 128, 256}) {
+        CheckSinks(b, {{70, 1}, {130, 1}, {1, 1}}, Heads(6, 2, dim, window), type, 16);
+        CheckSinks(b, {{70, 35}, {130, 3}, {5, 5}}, Heads(6, 2, dim, window), type, 16);
+      }
+      for (const kernels::DType kept : {kernels::DType::kI8, kernels::DType::kF8}) {
+        CheckSinks(b, {{70, 1}, {130, 1}}, Heads(6, 2, 64, window), type, 16, kept);
+        CheckSinks(b, {{70, 35}, {130, 3}}, Heads(6, 2, 64, window), type, 16, kept);
+      }
+    }
+  }
+  for (const kernels::DType type : kNumbers) {
+    CheckSinks(b, {{1100, 1}}, Heads(6, 2, 64), type, 16);
+    CheckSinks(b, {{1100, 3}, {5, 2}}, Heads(6, 2, 64), type, 16);
+  }
+}
+
 // A few sizes of heads, types, blocks and splits, small enough for tools that look at every access.
 inline void CheckFewShapes(kernels::Device& b) {
   for (const int dim : {64, 128, 256}) {

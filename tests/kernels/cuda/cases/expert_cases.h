@@ -22,8 +22,10 @@ namespace continuo::testing {
 // The routes of rows with random logits, on the device and on the CPU.
 class Routed {
  public:
+  // `correction` is added to the scores for the choice, if it is not empty.
   Routed(kernels::Device& b, kernels::Device& cpu, int64_t rows, int64_t num_experts, int64_t k,
-         bool normalise)
+         kernels::Routing routing,
+         const HostTensor& correction = HostTensor(kernels::DType::kF32, 0, 1))
       : weights_(HostTensor::Poisoned(kernels::DType::kF32, rows, k)),
         places_(HostTensor::Poisoned(kernels::DType::kI32, rows, k)),
         rows_(HostTensor::Poisoned(kernels::DType::kI32, rows * k, 1)),
@@ -37,8 +39,14 @@ class Routed {
     logits.Set(0, NAN);
     for (int64_t e = 2; e < num_experts; e += 3) logits.Set(e, 1);  // some are equal
     const DeviceTensor device_logits(b, logits);
-    b.ops().experts.RouteExperts(device(), device_logits, normalise);
-    cpu.ops().experts.RouteExperts(host(), logits, normalise);
+    const DeviceTensor device_correction(b, correction);
+    kernels::Routing on_host = routing;
+    if (correction.tensor().size() > 0) {
+      routing.correction = device_correction;
+      on_host.correction = correction;
+    }
+    b.ops().experts.RouteExperts(device(), device_logits, routing);
+    cpu.ops().experts.RouteExperts(host(), logits, on_host);
     read_begin_ = device_begin_.Get().ints();
   }
   kernels::ExpertRoutes device() const {
@@ -63,7 +71,29 @@ inline void CheckRoutes(kernels::Device& b, kernels::Device& cpu, int64_t rows, 
                         int64_t k) {
   SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts);
   for (const bool normalise : {false, true}) {
-    Routed(b, cpu, rows, num_experts, k, normalise).Check();
+    Routed(b, cpu, rows, num_experts, k, {.normalise = normalise}).Check();
+  }
+}
+
+// Every kind of scores, with corrections and without, by groups of which some are left out.
+inline void CheckEveryRouting(kernels::Device& b, kernels::Device& cpu, int64_t rows,
+                              int num_experts, int k, int num_groups, int top_groups) {
+  Random random(17);
+  const HostTensor correction = HostTensor::Of(kernels::DType::kF32, num_experts, 1, random, 0.3f);
+  for (const auto scores :
+       {kernels::Routing::Scores::kSoftmax, kernels::Routing::Scores::kSigmoid}) {
+    for (const bool flag : {false, true}) {
+      const kernels::Routing routing = {.scores = scores,
+                                        .normalise = flag,
+                                        .num_groups = num_groups,
+                                        .top_groups = top_groups,
+                                        .by_top_two = !flag,
+                                        .factor = 2.5f};
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(scores) << flag << " " << k << " of "
+                                        << num_experts << ", " << num_groups << " groups");
+      Routed(b, cpu, rows, num_experts, k, routing).Check();
+      Routed(b, cpu, rows, num_experts, k, routing, correction).Check();
+    }
   }
 }
 
@@ -116,7 +146,7 @@ inline void CheckExperts(kernels::Device& b, kernels::Device& cpu,
     SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
                                       << NameOf(type) << ", inner " << inner);
     const int64_t entries = rows * k;
-    const Routed routed(b, cpu, rows, num_experts, k, true);
+    const Routed routed(b, cpu, rows, num_experts, k, {.normalise = true});
     routed.Check();
     const kernels::ExpertRoutes routes = routed.device(), host_routes = routed.host();
     const HostTensor x = SmallIntegers(kernels::DType::kBF16, rows, inner, 3, random);
@@ -129,6 +159,15 @@ inline void CheckExperts(kernels::Device& b, kernels::Device& cpu,
     b.ops().experts.ExpertMatMul(out, device_x, whole.weights, routes, /*by_entry=*/false);
     cpu.ops().experts.ExpertMatMul(expected, x, cpu_weights, host_routes, /*by_entry=*/false);
     EXPECT_TRUE(out.Get().SameBits(expected));
+    const HostTensor bias = SmallIntegers(kernels::DType::kF32, num_experts, columns, 5, random);
+    const DeviceTensor device_bias(b, bias), with_bias(b, sums());
+    const HostTensor expected_with_bias = sums();
+    b.ops().experts.ExpertMatMul(with_bias, device_x, {whole.weights, device_bias}, routes,
+                                 /*by_entry=*/false);
+    cpu.ops().experts.ExpertMatMul(expected_with_bias, x, {cpu_weights, bias}, host_routes,
+                                   /*by_entry=*/false);
+    EXPECT_TRUE(with_bias.Get().SameBits(expected_with_bias));
+    EXPECT_FALSE(expected_with_bias.SameBits(expected));
     b.ops().experts.ExpertMatMulSplitK(of_splits, device_entries, in_splits.weights, routes,
                                        splits);
     cpu.ops().experts.ExpertMatMulSplitK(expected_of_splits, x_entries, cpu_weights, host_routes,
@@ -138,6 +177,14 @@ inline void CheckExperts(kernels::Device& b, kernels::Device& cpu,
     const HostTensor expected_combined = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
     b.ops().experts.CombineExperts(combined, out, routes);
     cpu.ops().experts.CombineExperts(expected_combined, expected, host_routes);
+    EXPECT_TRUE(combined.Get().SameBits(expected_combined));
+    const HostTensor shared = HostTensor::Of(kernels::DType::kF32, rows, columns, random);
+    const HostTensor gate = HostTensor::Of(kernels::DType::kF32, rows, 1, random, 3);
+    const DeviceTensor device_shared(b, shared), device_gate(b, gate);
+    b.ops().experts.CombineExperts(combined, out, routes,
+                                   {device_bias, device_shared, device_gate});
+    cpu.ops().experts.CombineExperts(expected_combined, expected, host_routes,
+                                     {bias, shared, gate});
     EXPECT_TRUE(combined.Get().SameBits(expected_combined));
     if (::testing::Test::HasFailure()) return;
   }
@@ -169,7 +216,7 @@ inline void CheckGatedExperts(kernels::Device& b, const std::vector<int64_t>& ro
     const DeviceTensor of_entries(b, HostTensor::Poisoned(kernels::DType::kI32, entries, 1));
     const DeviceTensor begin(b, HostTensor::Poisoned(kernels::DType::kI32, num_experts + 1, 1));
     kernels::ExpertRoutes routes = {weights, places, of_entries, begin};
-    b.ops().experts.RouteExperts(routes, logits, true);
+    b.ops().experts.RouteExperts(routes, logits, {.normalise = true});
     const std::vector<int32_t> row_of = of_entries.Get().ints(), begins = begin.Get().ints();
     routes.host_expert_begin = begins;
     const HostTensor x = SmallIntegers(activations, rows, inner, 3, random);
@@ -192,7 +239,8 @@ inline void CheckGatedExperts(kernels::Device& b, const std::vector<int64_t>& ro
       }
     }
     for (const kernels::GateFunction function :
-         {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+         {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu,
+          kernels::GateFunction::kClampedSwiglu}) {
       SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts << ", "
                                         << NameOf(type) << ", inner " << inner);
       const DeviceTensor gate(b, HostTensor::Poisoned(activations, entries, columns));
@@ -236,7 +284,7 @@ void CheckLayersOfExperts(kernels::Device& b, kernels::Device& cpu, AfterRoutes 
   for (int layer = 0; layer < 3; ++layer) {
     const HostTensor layer_logits = HostTensor::Of(kernels::DType::kF32, kRows, kExperts, random);
     logits.push_back(std::make_unique<DeviceTensor>(b, layer_logits));
-    cpu.ops().experts.RouteExperts(host, layer_logits, true);
+    cpu.ops().experts.RouteExperts(host, layer_logits, {.normalise = true});
     expected.push_back(sums.Clone());
     cpu.ops().experts.ExpertMatMul(expected.back(), x, cpu_weights, host, /*by_entry=*/false);
     for (int product = 0; product < 3; ++product) {
@@ -244,7 +292,7 @@ void CheckLayersOfExperts(kernels::Device& b, kernels::Device& cpu, AfterRoutes 
     }
   }
   for (size_t layer = 0; layer < 3; ++layer) {
-    b.ops().experts.RouteExperts(routes, *logits[layer], true);
+    b.ops().experts.RouteExperts(routes, *logits[layer], {.normalise = true});
     after_routes();
     // A model does the same where NeedsHostRoutes: it reads the numbers once for the layer.
     std::vector<int32_t> begins(kExperts + 1);
@@ -271,7 +319,7 @@ void CheckLayersOfExperts(kernels::Device& b, kernels::Device& cpu, AfterRoutes 
 
 // A rank may own no columns of the experts' inner size.
 inline void CheckExpertsOfNoColumns(kernels::Device& b, kernels::Device& cpu) {
-  const Routed routed(b, cpu, 5, 4, 2, true);
+  const Routed routed(b, cpu, 5, 4, 2, {.normalise = true});
   const DeviceTensor x(b, HostTensor(kernels::DType::kBF16, 10, 0));
   const DeviceTensor weights(b, HostTensor(kernels::DType::kBF16, 40, 0));
   const DeviceTensor out(b, HostTensor::Poisoned(kernels::DType::kF32, 10, 40));
@@ -304,7 +352,7 @@ inline void CheckExpertRows(kernels::Device& b, kernels::WeightType type, int64_
     const DeviceTensor places(b, ints(rows, kExperts)), of_entries(b, ints(rows * kExperts, 1));
     const DeviceTensor begin(b, ints(kExperts + 1, 1));
     kernels::ExpertRoutes routes = {weights, places, of_entries, begin};
-    b.ops().experts.RouteExperts(routes, device_logits, false);
+    b.ops().experts.RouteExperts(routes, device_logits, {.normalise = false});
     const std::vector<int32_t> begins = begin.Get().ints();
     routes.host_expert_begin = begins;
     const DeviceTensor out(b,

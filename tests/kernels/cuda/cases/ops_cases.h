@@ -303,9 +303,16 @@ inline void CheckRopes(kernels::Device& b) {
 // Gates lose this beside the rounding of the result, relative to its size and absolutely. Silu: an
 // exponential within 2 ulp, of an argument within 4, then a sum, a quotient, a product. Gelu: the
 // argument of its exponential is up to 90 where the result matters; there an error of 2^-22 of it
-// is one of 2^-15 of the exponential, and the reference loses 2^-52 of 24 in 1 + tanh.
+// is one of 2^-15 of the exponential, and the reference loses 2^-52 of 24 in 1 + tanh. The clamped
+// one: an argument of up to 41, of which the slope and the product lose 2^-24 each; 1 + up may be
+// next to nothing.
 inline void ExpectGated(const HostTensor& actual, kernels::GateFunction function,
                         const Matrix& gate, const Matrix& up) {
+  if (function == kernels::GateFunction::kClampedSwiglu) {
+    ExpectNear(actual, ReferenceClampedSwiglu(gate, up),
+               RoundingOf(actual.tensor().dtype) * 1.01 + (3 * 41 + 8) * 0x1p-24, {1e-5});
+    return;
+  }
   const bool is_silu = function == kernels::GateFunction::kSilu;
   ExpectNear(actual, is_silu ? ReferenceSiluMul(gate, up) : ReferenceGeluMul(gate, up),
              RoundingOf(actual.tensor().dtype) * 1.01 + (is_silu ? 7 * 0x1p-24 : 0x1p-15),
@@ -322,11 +329,10 @@ inline void CheckGates(kernels::Device& b, int64_t rows, const std::vector<int64
       const HostTensor up = HostTensor::Of(type, rows, n, random);
       const Matrix gate_values = gate.matrix(), up_values = up.matrix();
       for (const kernels::GateFunction function :
-           {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
+           {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu,
+            kernels::GateFunction::kClampedSwiglu}) {
         const auto call = [&](kernels::Tensor to, kernels::Tensor by_gate, kernels::Tensor by_up) {
-          function == kernels::GateFunction::kSilu
-              ? b.ops().rows.GateMul(kernels::GateFunction::kSilu, to, by_gate, by_up)
-              : b.ops().rows.GateMul(kernels::GateFunction::kGelu, to, by_gate, by_up);
+          b.ops().rows.GateMul(function, to, by_gate, by_up);
         };
         const DeviceTensor gates(b, gate), ups(b, up), out(b, HostTensor::Poisoned(type, rows, n));
         call(out, gates, ups);
