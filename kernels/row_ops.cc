@@ -94,4 +94,15 @@ void RowOps::GatherRows(Tensor out, Tensor x, Tensor rows) {
   if (out.size() > 0) DoGatherRows(out, x, rows);
 }
 
+void RowOps::CopyHeads(Tensor out, Tensor x, const HeadPlaces& places) {
+  const auto& [num_heads, count, out_stride, out_begin, x_stride, x_begin] = places;
+  CONTINUO_CHECK(IsActivation(out.dtype) && out.dtype == x.dtype && out.rows() == x.rows());
+  CONTINUO_CHECK(num_heads >= 0 && count >= 0 && out_begin >= 0 && x_begin >= 0);
+  if (out.rows() == 0 || num_heads == 0 || count == 0) return;
+  CONTINUO_CHECK(out_begin + count <= out_stride &&
+                 (num_heads - 1) * out_stride + out_begin + count <= out.cols());
+  CONTINUO_CHECK(x_stride >= 0 && (num_heads - 1) * x_stride + x_begin + count <= x.cols());
+  DoCopyHeads(out, x, places);
+}
+
 }  // namespace continuo::kernels

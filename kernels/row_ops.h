@@ -14,6 +14,14 @@ enum class GateFunction {
 };
 inline constexpr float kSwigluLimit = 7, kSwigluSlope = 1.702f;
 
+// Places of heads' elements in two tensors: element i of head h is at h * stride + begin + i of a
+// row. With an x_stride of 0 all heads get the same elements.
+struct HeadPlaces {
+  int num_heads = 0, count = 0;
+  int64_t out_stride = 0, out_begin = 0;
+  int64_t x_stride = 0, x_begin = 0;
+};
+
 // Ops that treat each row or element by itself. Rules of all ops: ops.h.
 class RowOps {
  public:
@@ -50,6 +58,8 @@ class RowOps {
   void SoftCap(Tensor x, float cap);
   // out[i] = x[rows[i]]; rows i32 [out's rows].
   void GatherRows(Tensor out, Tensor x, Tensor rows);
+  // Copies `count` elements of each head and row, of one type. Other elements of out stay.
+  void CopyHeads(Tensor out, Tensor x, const HeadPlaces& places);
 
  protected:
   // The arguments of all Do… have been checked, and no output is empty. The default of the joined
@@ -70,6 +80,7 @@ class RowOps {
   virtual void DoScale(Tensor x, float factor) = 0;
   virtual void DoSoftCap(Tensor x, float cap) = 0;
   virtual void DoGatherRows(Tensor out, Tensor x, Tensor rows) = 0;
+  virtual void DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) = 0;
 };
 
 }  // namespace continuo::kernels

@@ -7,6 +7,7 @@
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/cases/overlap_cases.h"
+#include "tests/kernels/cuda/cases/router_cases.h"
 
 namespace continuo::testing {
 namespace {
@@ -27,6 +28,8 @@ class GpuModelTest : public ::testing::Test {
 };
 
 TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
+
+TEST_F(GpuModelTest, EveryRouterChoosesAsOnTheCpu) { CheckRouters("cuda:0"); }
 
 TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
 

@@ -407,6 +407,35 @@ TEST_P(OpsTest, SiluMulOfExtremes) {
   EXPECT_TRUE(std::isnan(out.matrix()[0]));
 }
 
+TEST_P(OpsTest, CopyHeadsCopiesParts) {
+  Random random(19);
+  for (const kernels::DType type : kActivations) {
+    const HostTensor shared = HostTensor::Of(type, 5, 3, random);
+    const HostTensor own = HostTensor::Of(type, 5, 14, random);
+    HostTensor out = HostTensor::Of(type, 5, 13, random);
+    const Matrix before = out.matrix();
+    // Two heads of six elements from the second on: two of the shared ones, then three of seven.
+    ops().rows.CopyHeads(
+        out, shared, {.num_heads = 2, .count = 2, .out_stride = 6, .out_begin = 1, .x_begin = 1});
+    ops().rows.CopyHeads(
+        out, own,
+        {.num_heads = 2, .count = 3, .out_stride = 6, .out_begin = 3, .x_stride = 7, .x_begin = 4});
+    ops().rows.CopyHeads(out, own, {.num_heads = 0, .count = 3, .out_stride = 6});
+    Matrix expected = before;
+    for (int64_t r = 0; r < 5; ++r) {
+      for (int64_t h = 0; h < 2; ++h) {
+        for (int64_t i = 0; i < 2; ++i) {
+          expected[r * 13 + h * 6 + 1 + i] = shared.matrix()[r * 3 + 1 + i];
+        }
+        for (int64_t i = 0; i < 3; ++i) {
+          expected[r * 13 + h * 6 + 3 + i] = own.matrix()[r * 14 + h * 7 + 4 + i];
+        }
+      }
+    }
+    EXPECT_EQ(out.matrix(), expected);
+  }
+}
+
 TEST_P(OpsTest, GatherRowsCopiesRows) {
   Random random(9);
   for (const kernels::DType type : kActivations) {

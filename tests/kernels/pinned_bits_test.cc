@@ -168,16 +168,15 @@ Hashes HashOps(kernels::Device& device) {
   const HostTensor sinks = HostTensor::Of(kernels::DType::kF32, 6, 1, own);
   kernels::AttentionParams with_sinks = Heads(6, 2, 40);
   with_sinks.sinks = sinks;
-  take("PagedAttention sinks",
-       PagedCase({{150, 40}, {3, 3}}, with_sinks, kernels::DType::kF32, own.Next(), 16)
-           .Run(device));
+  take(
+      "PagedAttention sinks",
+      PagedCase({{150, 40}, {3, 3}}, with_sinks, kernels::DType::kF32, own.Next(), 16).Run(device));
   for (const auto scores :
        {kernels::Routing::Scores::kSoftmax, kernels::Routing::Scores::kSigmoid}) {
     const HostTensor correction = HostTensor::Of(kernels::DType::kF32, 12, 1, own, 0.2f);
     HostTensor begins(kernels::DType::kI32, 13, 1);
     const kernels::ExpertRoutes corrected = {weights, entries, rows, begins};
-    device.ops().experts.RouteExperts(corrected,
-                                      HostTensor::Of(kernels::DType::kF32, 9, 12, own),
+    device.ops().experts.RouteExperts(corrected, HostTensor::Of(kernels::DType::kF32, 9, 12, own),
                                       {.scores = scores,
                                        .normalise = true,
                                        .correction = correction,
@@ -190,8 +189,7 @@ Hashes HashOps(kernels::Device& device) {
     const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 12, 33, own);
     const HostTensor shared = HostTensor::Of(kernels::DType::kF32, 9, 33, own);
     const HostTensor gate = HostTensor::Of(kernels::DType::kF32, 9, 1, own);
-    device.ops().experts.CombineExperts(combined,
-                                        HostTensor::Of(kernels::DType::kF32, 18, 33, own),
+    device.ops().experts.CombineExperts(combined, HostTensor::Of(kernels::DType::kF32, 18, 33, own),
                                         corrected, {bias, shared, gate});
     take("CombineExperts with addends", combined);
   }

@@ -47,11 +47,39 @@ nlohmann::json NewerFields(const std::string& family) {
       {"internlm2", {{"bias", true}}},
       {"minicpm", {{"scale_emb", 3.0}, {"scale_depth", 1.4}, {"dim_model_base", 24}}},
       {"starcoder2", {{"sliding_window", 24}}},
+      {"olmoe", {{"num_experts", 7}, {"num_experts_per_tok", 3}}},
+      {"granitemoeshared",
+       {{"num_local_experts", 5}, {"num_experts_per_tok", 2}, {"shared_intermediate_size", 36}}},
+      {"qwen2_moe",
+       {{"num_experts", 7},
+        {"num_experts_per_tok", 3},
+        {"moe_intermediate_size", 36},
+        {"shared_expert_intermediate_size", 44}}},
+      {"glm4_moe", {{"use_qk_norm", true}, {"attention_bias", true}, {"num_key_value_heads", 2}}},
+      {"ernie4_5_moe", {{"moe_num_experts", 7}, {"moe_k", 3}, {"moe_intermediate_size", 36}}},
+      {"gpt_oss",
+       {{"num_local_experts", 7},
+        {"num_experts_per_tok", 3},
+        {"sliding_window", 24},
+        {"rope_scaling", yarn}}},
+      {"deepseek_v2", {{"topk_method", "greedy"}}},
+      {"deepseek_v3", {{"q_lora_rank", 26}, {"rope_scaling", yarn}}},
+      {"glm4_moe_lite",
+       {{"q_lora_rank", 26}, {"n_group", 1}, {"topk_group", 1}, {"v_head_dim", 18}}},
   };
+  const nlohmann::json experts = {
+      {"n_routed_experts", 12}, {"num_experts_per_tok", 3},    {"moe_intermediate_size", 36},
+      {"n_shared_experts", 2},  {"first_k_dense_replace", 1},  {"n_group", 4},
+      {"topk_group", 2},        {"routed_scaling_factor", 1.5}};
+  const nlohmann::json latent = {
+      {"kv_lora_rank", 22}, {"qk_nope_head_dim", 12}, {"qk_rope_head_dim", 6}, {"v_head_dim", 14}};
   nlohmann::json all = nlohmann::json::object();
   const bool has_windows =
       family == "gemma3_text" || family == "olmo3" || family == "cohere2" || family == "exaone4";
   if (has_windows) all.update(windows);
+  const bool is_latent = family.starts_with("deepseek") || family == "glm4_moe_lite";
+  if (is_latent || family == "glm4_moe") all.update(experts);
+  if (is_latent) all.update(latent);
   if (const auto it = fields.find(family); it != fields.end()) all.update(it->second);
   if (family == "ministral3") all["rope_parameters"]["llama_4_scaling_beta"] = 0.1;
   return all;

@@ -211,4 +211,19 @@ void CpuRowOps::DoGatherRows(Tensor out, Tensor x, Tensor rows) {
   });
 }
 
+void CpuRowOps::DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) {
+  const size_t bytes = static_cast<size_t>(places.count) * SizeOf(out.dtype);
+  context_.ForRanges(out.rows(), int64_t{places.num_heads} * places.count,
+                     [&](int64_t begin, int64_t end, int) {
+                       for (int64_t r = begin; r < end; ++r) {
+                         const int64_t to = r * out.cols() + places.out_begin;
+                         const int64_t from = r * x.cols() + places.x_begin;
+                         for (int64_t h = 0; h < places.num_heads; ++h) {
+                           std::memcpy(At(out, to + h * places.out_stride),
+                                       At(x, from + h * places.x_stride), bytes);
+                         }
+                       }
+                     });
+}
+
 }  // namespace continuo::kernels::cpu

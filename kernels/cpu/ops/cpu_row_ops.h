@@ -25,6 +25,7 @@ class CpuRowOps : public RowOps {
   void DoScale(Tensor x, float factor) override;
   void DoSoftCap(Tensor x, float cap) override;
   void DoGatherRows(Tensor out, Tensor x, Tensor rows) override;
+  void DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) override;
 
   CpuContext& context_;
   const KernelTable& kernels_;

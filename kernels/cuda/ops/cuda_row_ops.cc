@@ -114,8 +114,8 @@ void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tenso
   context_.Enqueue(name, [&] {
     return WithType(out.dtype, [&]<typename T>() {
       const auto launch = is_silu ? SiluMul<T> : is_gelu ? GeluMul<T> : ClampedSwiglu<T>;
-      return launch(Data<T>(out), Data<const T>(gate),
-                    up.size() == 0 ? nullptr : Data<const T>(up), out.size(), context_.kernels());
+      return launch(Data<T>(out), Data<const T>(gate), up.size() == 0 ? nullptr : Data<const T>(up),
+                    out.size(), context_.kernels());
     });
   });
 }
@@ -135,6 +135,15 @@ void CudaRowOps::DoGatherRows(Tensor out, Tensor x, Tensor rows) {
     return WithType(out.dtype, [&]<typename T>() {
       return cuda::GatherRows(Data<T>(out), Data<const T>(x), Data<const int32_t>(rows), out.rows(),
                               out.cols(), context_.kernels());
+    });
+  });
+}
+
+void CudaRowOps::DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) {
+  context_.Enqueue("CopyHeads", [&] {
+    return WithType(out.dtype, [&]<typename T>() {
+      return cuda::CopyHeads(Data<T>(out), Data<const T>(x), out.rows(), out.cols(), x.cols(),
+                             places, context_.kernels());
     });
   });
 }

@@ -27,6 +27,7 @@ class CudaRowOps : public RowOps {
   void DoScale(Tensor x, float factor) override;
   void DoSoftCap(Tensor x, float cap) override;
   void DoGatherRows(Tensor out, Tensor x, Tensor rows) override;
+  void DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) override;
 
   CudaContext& context_;
 };

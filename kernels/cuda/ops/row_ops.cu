@@ -326,6 +326,22 @@ __global__ void GatherRowsKernel(T* out, const T* x, const int32_t* rows, int64_
   }
 }
 
+// One block per row; threads take neighbouring elements. Bound by memory.
+template <typename T>
+__global__ void CopyHeadsKernel(T* out, const T* x, int64_t rows, int64_t out_cols, int64_t x_cols,
+                                HeadPlaces places) {
+  WaitForPreviousKernel();
+  const int count = places.count, n = places.num_heads * count;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    T* const to = out + row * out_cols + places.out_begin;
+    const T* const from = x + row * x_cols + places.x_begin;
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kRowThreads) {
+      const int head = i / count, element = i - head * count;
+      to[head * places.out_stride + element] = from[head * places.x_stride + element];
+    }
+  }
+}
+
 __global__ void ToFloatsKernel(float* out, const uint16_t* x, int64_t n) {
   WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowThreads;
@@ -439,6 +455,13 @@ cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64
                 rows, n, cols);
 }
 
+template <typename T>
+cudaError_t CopyHeads(T* out, const T* x, int64_t rows, int64_t out_cols, int64_t x_cols,
+                      const HeadPlaces& places, KernelStream stream) {
+  return Launch("CopyHeads", CopyHeadsKernel<T>, RowBlocks(rows), kRowThreads, 0, stream, out, x,
+                rows, out_cols, x_cols, places);
+}
+
 cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, KernelStream stream) {
   if (n == 0) return cudaSuccess;
   return Launch("ToFloats", ToFloatsKernel, BlocksFor(n, kRowThreads), kRowThreads, 0, stream, out,
@@ -458,7 +481,9 @@ cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, KernelStream stre
                                   const float*, int64_t, int64_t, float, KernelStream);            \
   template cudaError_t AddBias(T*, const float*, int64_t, const float*, int64_t, int64_t,          \
                                KernelStream);                                                      \
-  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, KernelStream)
+  template cudaError_t GatherRows(T*, const T*, const int32_t*, int64_t, int64_t, KernelStream);   \
+  template cudaError_t CopyHeads(T*, const T*, int64_t, int64_t, int64_t, const HeadPlaces&,       \
+                                 KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);

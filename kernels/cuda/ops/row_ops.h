@@ -7,6 +7,7 @@
 #include "kernels/cuda/formats/fp8.h"
 #include "kernels/cuda/formats/quantised_layout.h"
 #include "kernels/cuda/runtime/kernel_stream.h"
+#include "kernels/row_ops.h"
 
 // Ops on rows. T and W are float, uint16_t (bf16) or Half. Every row's bits depend on that row
 // alone. Launchers return the launch's error.
@@ -72,6 +73,11 @@ cudaError_t AddBias(T* out, const float* sum, int64_t stride, const float* bias,
 template <typename T>
 cudaError_t GatherRows(T* out, const T* x, const int32_t* rows, int64_t n, int64_t cols,
                        KernelStream stream);
+
+// RowOps::CopyHeads of rows of out_cols and x_cols elements.
+template <typename T>
+cudaError_t CopyHeads(T* out, const T* x, int64_t rows, int64_t out_cols, int64_t x_cols,
+                      const HeadPlaces& places, KernelStream stream);
 
 // out = x, n elements of bf16 widened to f32.
 cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, KernelStream stream);

@@ -54,6 +54,11 @@ void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
     out.push_back(
         {c.output_bias ? "biases of attention" : "biases of queries, keys and values", ""});
   }
+  if (c.sinks) out.push_back({"attention sinks", ""});
+  if (c.is_latent()) {
+    out.push_back({"keys and values of latent vectors",
+                   absl::StrCat(c.latent.kv_rank, " elements, cached as heads of ", c.head_dim)});
+  }
   if (c.attention_softcap > 0) {
     out.push_back({"soft cap of attention scores", absl::StrCat(c.attention_softcap)});
   }
@@ -124,19 +129,35 @@ void AddNorms(const ModelConfig& c, std::vector<Mechanism>& out) {
   if (c.parallel) out.push_back({"attention and MLP side by side", ""});
 }
 
+void AddExperts(const ModelConfig& c, std::vector<Mechanism>& out) {
+  const model::ExpertsConfig& experts = c.experts;
+  if (experts.num_experts == 0) return;
+  const auto with = std::count(experts.layers.begin(), experts.layers.end(), true);
+  out.push_back({"experts", absl::StrCat(experts.per_token, " of ", experts.num_experts, " in ",
+                                         Layers(static_cast<size_t>(with), c.num_layers))});
+  if (experts.by_sigmoid) out.push_back({"sigmoid scores of experts", ""});
+  if (experts.correction) out.push_back({"corrected scores of experts", ""});
+  if (experts.num_groups > 1) {
+    out.push_back(
+        {"groups of experts", absl::StrCat(experts.top_groups, " of ", experts.num_groups)});
+  }
+  if (experts.biases) out.push_back({"biases of experts", ""});
+  if (experts.shared_size > 0) {
+    out.push_back({experts.shared_gate ? "a shared expert with a gate" : "a shared expert",
+                   absl::StrCat(experts.shared_size, " columns")});
+  }
+}
+
 void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
   const bool is_silu = c.activation == model::Activation::kSilu;
-  out.push_back({c.gated   ? is_silu ? "SwiGLU" : "GeGLU"
-                 : is_silu ? "MLP with SiLU"
-                           : "MLP with GELU",
+  const bool is_clamped = c.activation == model::Activation::kClampedSwiglu;
+  out.push_back({is_clamped ? "clamped SwiGLU"
+                 : c.gated  ? is_silu ? "SwiGLU" : "GeGLU"
+                 : is_silu  ? "MLP with SiLU"
+                            : "MLP with GELU",
                  ""});
   if (c.mlp_bias) out.push_back({"biases of the MLP", ""});
-  if (c.experts.num_experts > 0) {
-    const auto with = std::count(c.experts.layers.begin(), c.experts.layers.end(), true);
-    out.push_back(
-        {"experts", absl::StrCat(c.experts.per_token, " of ", c.experts.num_experts, " in ",
-                                 Layers(static_cast<size_t>(with), c.num_layers))});
-  }
+  AddExperts(c, out);
   AddNorms(c, out);
   if (c.embedding_scale != 1) {
     out.push_back({"scaled embedding", absl::StrCat(c.embedding_scale)});

@@ -15,8 +15,10 @@ import math
 import os
 import pathlib
 import sys
+import tempfile
 
 import numpy
+import safetensors.torch
 import torch
 import transformers
 
@@ -41,7 +43,11 @@ def weights(name, shape, offset, amplitude):
 
 def distribution(name, shape, gains_less_one):
     """Offset and amplitude, numbers that binary fractions hold."""
-    if len(shape) == 1:
+    if name.endswith("_proj_bias"):  # large enough that values are clamped
+        return 0, 8.0
+    if name.endswith("sinks"):
+        return 0, 2.0
+    if len(shape) == 1 or name.endswith("e_score_correction_bias"):
         is_gain = name.endswith("norm.weight")
         return (0 if gains_less_one or not is_gain else 1), 0.25
     if name.endswith(("embed_tokens.weight", "lm_head.weight", "tok_embeddings.weight", "output.weight")):
@@ -58,6 +64,10 @@ def base(*absent, **more):
 
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+# Sizes of experts and, of DeepSeek's families, of latent vectors and heads.
+MOE = {"moe_intermediate_size": 20, "num_experts_per_tok": 2}
+DEEPSEEK = {**MOE, "n_routed_experts": 8, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "kv_lora_rank": 14,
+            "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 8, "rope_theta": 50.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 TINY_VISION = {
     "gemma3": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -159,6 +169,70 @@ CASES = {
     "minicpm": ("MiniCPMForCausalLM",
                 base(scale_emb=12, scale_depth=1.4, dim_model_base=8, rope_theta=50.0, model_type="minicpm"),
                 {"scale_emb": 11, "scale_depth": 1.0, "dim_model_base": 16}),
+    "olmoe": ("OlmoeForCausalLM",
+              base(intermediate_size=20, num_experts=7, num_experts_per_tok=3, norm_topk_prob=False, clip_qkv=None,
+                   rope_theta=50.0, model_type="olmoe"),
+              {"num_experts_per_tok": 2, "norm_topk_prob": True, "clip_qkv": 0.5}),
+    "granitemoe": ("GraniteMoeForCausalLM",
+                   base(intermediate_size=20, num_local_experts=6, num_experts_per_tok=2, embedding_multiplier=12.0,
+                        attention_multiplier=0.25, residual_multiplier=0.22, logits_scaling=8.0, rope_theta=50.0,
+                        tie_word_embeddings=True, model_type="granitemoe"),
+                   {"num_experts_per_tok": 3, "residual_multiplier": 0.3}),
+    "granitemoeshared": ("GraniteMoeSharedForCausalLM",
+                         base(intermediate_size=20, num_local_experts=6, num_experts_per_tok=2,
+                              shared_intermediate_size=28, embedding_multiplier=12.0, attention_multiplier=0.25,
+                              residual_multiplier=0.22, logits_scaling=8.0, rope_theta=50.0,
+                              model_type="granitemoeshared"),
+                         {"residual_multiplier": 0.3}),
+    "qwen2_moe": ("Qwen2MoeForCausalLM",
+                  base(**MOE, num_experts=6, shared_expert_intermediate_size=28, decoder_sparse_step=1,
+                       mlp_only_layers=[1], norm_topk_prob=False, use_sliding_window=False, rope_theta=50.0,
+                       model_type="qwen2_moe"),
+                  {"norm_topk_prob": True, "num_experts_per_tok": 3, "use_sliding_window": True}),
+    "glm4_moe": ("Glm4MoeForCausalLM",
+                 base(**MOE, head_dim=8, n_routed_experts=8, n_shared_experts=1, n_group=4, topk_group=2,
+                      routed_scaling_factor=2.5, norm_topk_prob=True, first_k_dense_replace=1, use_qk_norm=True,
+                      attention_bias=True, partial_rotary_factor=0.5, rope_theta=10.0, num_nextn_predict_layers=1,
+                      model_type="glm4_moe"),
+                 {"n_group": 1, "topk_group": 3, "routed_scaling_factor": 1.0, "norm_topk_prob": False,
+                  "partial_rotary_factor": 1.0}),
+    "ernie4_5_moe": ("Ernie4_5_MoeForCausalLM",
+                     base(moe_intermediate_size=20, moe_num_experts=6, moe_k=2, moe_num_shared_experts=2,
+                          num_hidden_layers=4, moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=2,
+                          moe_capacity=[6, 6, 6], moe_gate="topk", moe_use_aux_free=True, use_bias=False,
+                          rope_theta=50.0, tie_word_embeddings=True, model_type="ernie4_5_moe"),
+                     {"moe_k": 3, "moe_gate": "other", "use_bias": True}),
+    "gpt_oss": ("GptOssForCausalLM",
+                base(intermediate_size=20, head_dim=8, num_hidden_layers=4, num_local_experts=6,
+                     num_experts_per_tok=2, experts_per_token=2, attention_bias=True, sliding_window=5,
+                     layer_types=[SLIDING, FULL] * 2, swiglu_limit=7.0, initial_context_length=8, rope_theta=150.0,
+                     rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                   "truncate": False, "original_max_position_embeddings": 8},
+                     model_type="gpt_oss"),
+                {"sliding_window": 9, "num_experts_per_tok": 3, "swiglu_limit": 5.0, "rope_theta": 1500.0}),
+    "deepseek_v2_lite": ("DeepseekV2ForCausalLM",
+                         base(**DEEPSEEK, num_key_value_heads=4, q_lora_rank=None, first_k_dense_replace=1,
+                              topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False,
+                              scoring_func="softmax", moe_layer_freq=1, model_type="deepseek_v2"),
+                         {"routed_scaling_factor": 1.0, "norm_topk_prob": True, "rope_theta": 5000.0}),
+    "deepseek_v2": ("DeepseekV2ForCausalLM",
+                    base(**{**DEEPSEEK, "rope_scaling": {**YARN, "type": "yarn", "mscale": 0.707,
+                                                         "mscale_all_dim": 0.707}},
+                         num_key_value_heads=4, q_lora_rank=18, first_k_dense_replace=1,
+                         topk_method="group_limited_greedy", n_group=4, topk_group=1, norm_topk_prob=False,
+                         model_type="deepseek_v2"),
+                    {"topk_group": 3, "topk_method": "greedy", "rope_scaling": None}),
+    "deepseek_v3": ("DeepseekV3ForCausalLM",
+                    base(**{**DEEPSEEK, "rope_scaling": {**YARN, "type": "yarn", "mscale": 1.0, "mscale_all_dim": 1.0}},
+                         num_key_value_heads=4, q_lora_rank=18, first_k_dense_replace=1, topk_method="noaux_tc",
+                         scoring_func="sigmoid", n_group=4, topk_group=2, norm_topk_prob=True,
+                         num_nextn_predict_layers=1, model_type="deepseek_v3"),
+                    {"topk_group": 3, "n_group": 1, "norm_topk_prob": False, "rope_scaling": None,
+                     "scoring_func": "softmax"}),
+    "glm4_moe_lite": ("Glm4MoeLiteForCausalLM",
+                      base(**{**DEEPSEEK, "v_head_dim": 16}, num_key_value_heads=4, q_lora_rank=18, n_group=1,
+                           topk_group=1, norm_topk_prob=True, first_k_dense_replace=1, model_type="glm4_moe_lite"),
+                      {"routed_scaling_factor": 1.0, "rope_theta": 5000.0}),
     "starcoder2": ("Starcoder2ForCausalLM",
                    base("rms_norm_eps", hidden_act="gelu_pytorch_tanh", norm_epsilon=1e-4, use_bias=True, sliding_window=5,
                         rope_theta=50.0, tie_word_embeddings=True, model_type="starcoder2"),
@@ -204,6 +278,24 @@ def internlm2_parts(name, config):
     return None
 
 
+def load_saved(model, less_one):
+    """The same model with weights of the tensors that transformers saves, whose names and shapes are not its
+    parameters' where it joins experts; and those tensors' shapes and distributions."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        file = pathlib.Path(folder) / "model.safetensors"
+        stored, state = {}, {}
+        with safetensors.safe_open(file, "pt") as tensors:
+            for own in tensors.keys():
+                shape = list(tensors.get_slice(own).get_shape())
+                stored[own] = [shape, *distribution(own, shape, less_one)]
+                state[own] = weights(own, *stored[own])
+        safetensors.torch.save_file(state, file, {"format": "pt"})
+        loaded = type(model).from_pretrained(folder, dtype=torch.float64, attn_implementation="eager",
+                                             experts_implementation="eager")
+    return loaded.eval(), stored
+
+
 def make(name):
     architecture, config, changes = CASES[name]
     config = {"architectures": [architecture], **config}
@@ -232,11 +324,14 @@ def make(name):
         stored[published] = [shape, *spread]
         values = weights(published, shape, *spread)
         state[own] = (values if rows is None else values[rows]).double()
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected, unexpected
-    for own in missing:  # buffers, and tied weights
-        assert own not in parameters, own
-    model.tie_weights()
+    if any(".experts." in own for own in parameters):
+        model, stored = load_saved(model.float(), less_one)
+    else:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        assert not unexpected, unexpected
+        for own in missing:  # buffers, and tied weights
+            assert own not in parameters, own
+        model.tie_weights()
     random = numpy.random.default_rng(5)
     sequences, logits = [], []
     for length in LENGTHS:

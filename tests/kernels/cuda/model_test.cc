@@ -13,6 +13,7 @@
 #include "kernels/replica.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/cases/overlap_cases.h"
+#include "tests/kernels/cuda/cases/router_cases.h"
 #include "tests/kernels/cuda/shim/cuda_shim.h"
 
 namespace continuo::testing {
@@ -29,6 +30,13 @@ const ShimDevice kRoomy = {.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB};
 TEST(CudaModelTest, EveryFamilyScoresAsOnTheCpu) {
   CudaShim::Reset({});
   CheckModels("cuda:0");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
+TEST(CudaModelTest, EveryRouterChoosesAsOnTheCpu) {
+  CudaShim::Reset({});
+  CheckRouters("cuda:0");
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }

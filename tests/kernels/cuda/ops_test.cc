@@ -31,6 +31,7 @@ TEST_F(CudaDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckRopes(b());
   CheckGates(b(), 2, {1, 255, 264, 3072});
   CheckSoftCap(b(), 3, 333);
+  CheckCopyHeads(b(), *cpu_, 9);
   CheckGatherRows(b(), 6, 300, 4);
   CheckLayerNorm(b(), 3, {2, 5, 64, 300});
   CheckRmsNormBySquares(b(), 3, 5, {1, 20, 64});

@@ -164,7 +164,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"cohere2", kernels::DType::kBF16}, Case{"exaone4", kernels::DType::kF32},
         Case{"ernie4_5", kernels::DType::kF32}, Case{"hunyuan_v1_dense", kernels::DType::kF32},
         Case{"internlm2", kernels::DType::kF32}, Case{"minicpm", kernels::DType::kBF16},
-        Case{"starcoder2", kernels::DType::kF32},
+        Case{"starcoder2", kernels::DType::kF32}, Case{"olmoe", kernels::DType::kF32},
+        Case{"granitemoeshared", kernels::DType::kF32}, Case{"qwen2_moe", kernels::DType::kBF16},
+        Case{"glm4_moe", kernels::DType::kF32}, Case{"ernie4_5_moe", kernels::DType::kF32},
+        Case{"gpt_oss", kernels::DType::kF32}, Case{"gpt_oss", kernels::DType::kBF16},
+        Case{"deepseek_v2", kernels::DType::kF32}, Case{"deepseek_v3", kernels::DType::kF32},
+        Case{"deepseek_v3", kernels::DType::kBF16}, Case{"glm4_moe_lite", kernels::DType::kF32},
+        Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
+        Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
+        Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
         Case{"olmo2", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"cohere2", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"starcoder2", kernels::DType::kBF16, kernels::WeightType::kInt4},
@@ -309,6 +317,28 @@ TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
          {"gemma3_text", "granite", "smollm3", "ministral3", "seed_oss", "olmo2", "olmo3", "glm4",
           "cohere2", "exaone4", "ernie4_5", "hunyuan_v1_dense", "internlm2", "internlm3", "minicpm",
           "starcoder2"}) {
+      const TinyModel model({.family = family, .seed = 5});
+      const auto harness = Harness(model, {.isa = isa});
+      for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
+        bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+      }
+    }
+    ASSERT_TRUE(pinned.contains(isa)) << "no bits are pinned for " << isa;
+    EXPECT_EQ(model::ToHex(model::DigestOf(bytes)), pinned.at(isa)) << isa;
+  }
+}
+
+// The families with experts and latent vectors, in fp32 too.
+TEST(PinnedBitsTest, LogitsOfExpertsAndLatentVectorsAreThoseOfTheArithmeticVersion) {
+  const std::map<std::string, std::string> pinned = {
+      {"scalar", "e892663476e76335d99caf2f86cf8509"},
+      {"avx2", "2ee4c841b380adeda4c37eb4080a9e71"},
+      {"avx512", "5d5e85c5acb276abf44f2079c41bfb82"},
+      {"avx512_bf16", "5d5e85c5acb276abf44f2079c41bfb82"}};
+  for (const std::string& isa : UsableIsas()) {
+    std::string bytes;
+    for (const char* family : {"olmoe", "granitemoeshared", "qwen2_moe", "glm4_moe", "ernie4_5_moe",
+                               "gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"}) {
       const TinyModel model({.family = family, .seed = 5});
       const auto harness = Harness(model, {.isa = isa});
       for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {

@@ -43,15 +43,19 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
         model::KvCache::Make(
             *rank->device, config.num_layers, options.num_blocks, options.block_size,
             {static_cast<int>(rank->shard.kv_heads.size()), config.head_dim, options.kv_dtype}));
-    ASSIGN_OR_RETURN(rank->model, model::MakeModel({.config = config,
-                                                    .shard = rank->shard,
-                                                    .weights = rank->weights->model(),
-                                                    .weight_type = weights,
-                                                    .activations = options.dtype,
-                                                    .max_rows = options.max_rows,
-                                                    .device = *rank->device,
-                                                    .communicator = *rank->communicator,
-                                                    .cache = *rank->cache}));
+    const bool is_logged = options.router_log != nullptr;
+    CONTINUO_CHECK(!is_logged || options.tensor_parallel == 1);
+    if (is_logged) rank->logged = LogRouters(*rank->device, *options.router_log);
+    ASSIGN_OR_RETURN(rank->model,
+                     model::MakeModel({.config = config,
+                                       .shard = rank->shard,
+                                       .weights = rank->weights->model(),
+                                       .weight_type = weights,
+                                       .activations = options.dtype,
+                                       .max_rows = options.max_rows,
+                                       .device = is_logged ? *rank->logged : *rank->device,
+                                       .communicator = *rank->communicator,
+                                       .cache = *rank->cache}));
     harness->ranks_.push_back(std::move(rank));
   }
   return harness;

@@ -16,6 +16,7 @@
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/model.h"
 #include "services/worker/model/step_plan.h"
+#include "tests/worker/model/router_log.h"
 
 namespace continuo::testing {
 
@@ -30,6 +31,7 @@ struct HarnessOptions {
   int num_blocks = 64;
   int block_size = 16;
   int max_rows = 1024;
+  RouterLog* router_log = nullptr;  // where it is given, of one rank
 };
 
 // Runs a model with its KV cache on every rank, without a sampler: it takes StepPlans and returns
@@ -50,7 +52,7 @@ class ModelHarness {
   struct Rank {
     model::Shard shard;
     std::unique_ptr<kernels::Communicator> communicator;
-    std::unique_ptr<kernels::Device> device;
+    std::unique_ptr<kernels::Device> device, logged;
     std::unique_ptr<model::Weights> weights;
     std::unique_ptr<model::KvCache> cache;
     std::unique_ptr<model::Model> model;

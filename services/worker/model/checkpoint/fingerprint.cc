@@ -94,6 +94,17 @@ std::string RareSummary(const ModelConfig& c) {
   if (!c.input_norms) absl::StrAppend(&text, " no_input_norms");
   if (c.parallel) absl::StrAppend(&text, " parallel");
   if (!c.gated) absl::StrAppend(&text, " plain_mlp");
+  if (c.sinks) absl::StrAppend(&text, " sinks");
+  if (c.is_latent()) {
+    absl::StrAppend(&text, " latent=", c.latent.kv_rank, ",", c.latent.q_rank, ",",
+                    c.latent.rotated_dim, ",", c.latent.value_dim);
+  }
+  const ExpertsConfig& e = c.experts;
+  if (e.by_sigmoid || e.correction || e.num_groups > 1 || e.factor != 1 || e.biases) {
+    absl::StrAppend(&text, " router=", e.by_sigmoid, ",", e.correction, ",", e.num_groups, ",",
+                    e.top_groups, ",", e.by_top_two, ",", Bits(e.factor), ",", e.biases);
+  }
+  if (e.shared_size > 0) absl::StrAppend(&text, " shared=", e.shared_size, ",", e.shared_gate);
   if (c.residual_scale != 1 || c.logit_scale != 1) {
     absl::StrAppend(&text, " multipliers=", Bits(c.residual_scale), ",", Bits(c.logit_scale));
   }

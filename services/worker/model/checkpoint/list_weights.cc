@@ -1,68 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ListWeights: the tensors that a model reads, by Hugging Face's names.
 #include <array>
-#include <initializer_list>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/worker/model/checkpoint/weight_lister.h"
 #include "services/worker/model/checkpoint/weights.h"
 
 namespace continuo::model {
 namespace {
-
-// Collects the specs, in the order of the calls.
-class Lister {
- public:
-  void Matrix(const std::string& name, int64_t out, int64_t in, Cut cut, kernels::Weight& w) {
-    specs_.push_back({.name = absl::StrCat(name, ".weight"),
-                      .shape = {out, in},
-                      .rows = {0, out},
-                      .cut = cut,
-                      .matrix = &w});
-  }
-  void Vector(std::string name, int64_t n, Cut cut, kernels::Tensor& tensor) {
-    specs_.push_back(
-        {.name = std::move(name), .shape = {n}, .rows = {0, n}, .cut = cut, .vector = &tensor});
-  }
-  void Add(WeightSpec spec) { specs_.push_back(std::move(spec)); }
-  struct Rows {
-    int64_t count;
-    Cut cut;
-    kernels::Weight& w;
-  };
-  // Adds several matrices that are stored as one, stacked as rows.
-  void Joined(const std::string& name, int64_t in, std::initializer_list<Rows> parts) {
-    int64_t out = 0, begin = 0;
-    for (const Rows& part : parts) out += part.count;
-    for (const Rows& part : parts) {
-      specs_.push_back({.name = absl::StrCat(name, ".weight"),
-                        .shape = {out, in},
-                        .rows = {begin, begin + part.count},
-                        .cut = part.cut,
-                        .matrix = &part.w});
-      begin += part.count;
-    }
-  }
-
-  // Says where the last n specs lie if the device joins them.
-  void JoinLast(size_t n, kernels::Weight& matrix, kernels::Tensor& vector) {
-    for (WeightSpec& spec : std::span(specs_).last(n)) {
-      if (spec.matrix != nullptr) {
-        spec.joined_matrix = &matrix;
-      } else {
-        spec.joined_vector = &vector;
-      }
-    }
-  }
-
-  WeightSpec& last() { return specs_.back(); }
-  std::vector<WeightSpec> Take() { return std::move(specs_); }
-
- private:
-  std::vector<WeightSpec> specs_;
-};
 
 // The names of a family's tensors, below those of the model or the layer.
 struct Names {
@@ -161,10 +108,51 @@ void ListHeads(const ModelConfig& c, const Names& names, const std::string& pref
   }
 }
 
+// Attention by latent vectors. A head's rotated elements are stored behind its others, pairs side
+// by side, and its keys before its values.
+void ListLatent(const ModelConfig& c, const std::string& prefix, LayerWeights& w, Lister& list) {
+  const LatentConfig& latent = c.latent;
+  const int64_t hidden = c.hidden_size, heads = c.num_heads, dim = c.head_dim;
+  const int64_t plain = latent.plain_dim, values = latent.value_dim, rank = latent.kv_rank;
+  const int64_t rotated = latent.rotated_dim;
+  int64_t q_width = hidden;
+  if (latent.q_rank > 0) {
+    q_width = latent.q_rank;
+    list.Matrix(prefix + "q_a_proj", q_width, hidden, Cut::kWhole, w.latent.q);
+    list.Vector(prefix + "q_a_layernorm.weight", q_width, Cut::kWhole, w.latent.q_gain);
+  }
+  list.Matrix(prefix + (latent.q_rank > 0 ? "q_b_proj" : "q_proj"), heads * dim, q_width,
+              Cut::kHeadRows, w.q);
+  list.last().order = {.head = dim, .rotated = rotated, .rotated_last = true};
+  const std::string both = prefix + "kv_a_proj_with_mqa.weight";
+  list.Add(
+      {.name = both, .shape = {rank + rotated, hidden}, .rows = {0, rank}, .matrix = &w.latent.kv});
+  list.Add({.name = both,
+            .shape = {rank + rotated, hidden},
+            .rows = {0, rotated},
+            .order = {.head = rotated, .rotated = rotated, .group = rotated, .group_begin = rank},
+            .matrix = &w.latent.rotated_k});
+  list.Vector(prefix + "kv_a_layernorm.weight", rank, Cut::kWhole, w.latent.kv_gain);
+  const auto part = [&](int64_t size, int64_t begin, kernels::Weight& weight) {
+    list.Add({.name = prefix + "kv_b_proj.weight",
+              .shape = {heads * (plain + values), rank},
+              .rows = {0, heads * size},
+              .order = {.group = size, .group_begin = begin, .group_stride = plain + values},
+              .cut = Cut::kHeadRows,
+              .of_head = size,
+              .matrix = &weight});
+  };
+  part(plain, 0, w.k);
+  part(values, plain, w.v);
+  list.Matrix(prefix + "o_proj", hidden, heads * values, Cut::kHeadColumns, w.o);
+  list.last().of_head = values;
+}
+
 void ListAttention(const ModelConfig& c, const Names& names, const std::string& layer,
                    LayerWeights& w, Lister& list) {
   const int64_t hidden = c.hidden_size, q = int64_t{c.num_heads} * c.head_dim;
   const std::string prefix = layer + names.attention;
+  if (c.is_latent()) return ListLatent(c, prefix, w, list);
   ListHeads(c, names, prefix, hidden, {{{.matrix = &w.q}, {.matrix = &w.k}, {.matrix = &w.v}}},
             list);
   if (c.qkv_bias) {
@@ -178,6 +166,10 @@ void ListAttention(const ModelConfig& c, const Names& names, const std::string& 
                 is_wide ? Cut::kHeadRows : Cut::kWhole, w.q_gain);
     list.Vector(absl::StrCat(prefix, names.k_norm, ".weight"), is_wide ? c.kv_width() : c.head_dim,
                 is_wide ? Cut::kKvHeadRows : Cut::kWhole, w.k_gain);
+  }
+  if (c.sinks) {
+    list.Vector(prefix + "sinks", c.num_heads, Cut::kHeadRows, w.sinks);
+    list.last().of_head = 1;
   }
   list.Matrix(prefix + names.o, hidden, q, Cut::kHeadColumns, w.o);
   if (c.output_bias) {
@@ -205,26 +197,6 @@ void ListDense(const ModelConfig& c, const Names& names, const std::string& laye
   }
   list.Vector(absl::StrCat(prefix, names.down, ".bias"), hidden, Cut::kWhole, w.down_bias);
   list.last().scale = static_cast<float>(c.residual_scale);
-}
-
-void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights& w, Lister& list) {
-  const int64_t hidden = c.hidden_size, inner = c.experts.intermediate_size;
-  const bool is_mixtral = c.names == WeightNames::kMixtral;
-  const std::string prefix = layer + (is_mixtral ? "block_sparse_moe." : "mlp.");
-  const size_t count = static_cast<size_t>(c.experts.num_experts);
-  w.gate.resize(count);
-  w.up.resize(count);
-  w.down.resize(count);
-  list.Matrix(prefix + "gate", c.experts.num_experts, hidden, Cut::kWhole, w.router);
-  list.last().is_router = true;
-  for (size_t e = 0; e < count; ++e) {
-    const std::string expert = absl::StrCat(prefix, "experts.", e, ".");
-    list.Matrix(expert + (is_mixtral ? "w1" : "gate_proj"), inner, hidden, Cut::kExpertRows,
-                w.gate[e]);
-    list.Matrix(expert + (is_mixtral ? "w3" : "up_proj"), inner, hidden, Cut::kExpertRows, w.up[e]);
-    list.Matrix(expert + (is_mixtral ? "w2" : "down_proj"), hidden, inner, Cut::kExpertColumns,
-                w.down[e]);
-  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
 #include "services/worker/gguf/gguf_names.h"
+#include "services/worker/model/checkpoint/stacked_experts.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/description/json_file.h"
 #include "services/worker/quantised/assemble.h"
@@ -251,6 +252,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
   ASSIGN_OR_RETURN(const quantised::QuantisationConfig quantisation, ReadQuantisation(folder));
   RETURN_IF_ERROR(checkpoint.JoinQuantised(quantisation));
   RETURN_IF_ERROR(checkpoint.UseCanonicalNames());
+  RETURN_IF_ERROR(UnstackExperts(checkpoint.tensors_));
   return checkpoint;
 }
 

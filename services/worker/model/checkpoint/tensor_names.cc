@@ -48,6 +48,17 @@ constexpr Reason kReasons[] = {
     {".experts.", "config.json says otherwise of the experts"},
 };
 
+constexpr std::string_view kLayers = "model.layers.";
+
+// The number of the layer that a tensor belongs to; -1: it belongs to none.
+int LayerOf(std::string_view name) {
+  if (!name.starts_with(kLayers)) return -1;
+  std::string_view number = name.substr(kLayers.size());
+  number = number.substr(0, number.find('.'));
+  int layer = 0;
+  return absl::SimpleAtoi(std::string(number), &layer) && layer >= 0 ? layer : -1;
+}
+
 }  // namespace
 
 const NamePrefix* FindNamePrefix(std::string_view embedding) {
@@ -76,6 +87,10 @@ std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
       "vision_embed_tokens.", "vision_projection.",     "patch_merger."};
   const std::string_view rest = name.starts_with("model.") ? name.substr(6) : name;
   if (rest.starts_with(kDrafts)) return name.substr(0, name.size() - rest.size() + kDrafts.size());
+  if (const int layer = LayerOf(name);
+      layer >= config.num_layers && layer < config.num_layers + config.num_predicting_layers) {
+    return name.substr(0, name.find('.', kLayers.size()) + 1);
+  }
   if (!config.is_text_part) return {};
   for (const std::string_view tower : kTowers) {
     if (rest.starts_with(tower)) return name.substr(0, name.size() - rest.size() + tower.size());
@@ -91,14 +106,8 @@ bool IsHarmlessTensor(std::string_view name) {
 }
 
 std::string WhyUnread(const ModelConfig& config, std::string_view name) {
-  constexpr std::string_view kLayers = "model.layers.";
-  if (name.starts_with(kLayers)) {
-    std::string_view number = name.substr(kLayers.size());
-    number = number.substr(0, number.find('.'));
-    int layer = 0;
-    if (absl::SimpleAtoi(std::string(number), &layer) && layer >= config.num_layers) {
-      return absl::StrCat("; config.json's num_hidden_layers is ", config.num_layers);
-    }
+  if (LayerOf(name) >= config.num_layers) {
+    return absl::StrCat("; config.json's num_hidden_layers is ", config.num_layers);
   }
   for (const Reason& reason : kReasons) {
     if (name.find(reason.part) != name.npos) {

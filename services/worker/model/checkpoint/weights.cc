@@ -18,6 +18,7 @@
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
+#include "services/worker/model/checkpoint/weight_source.h"
 #include "services/worker/model/description/json_file.h"
 #include "services/worker/model/description/known_fields.h"
 
@@ -34,16 +35,14 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// The rows and columns of a stored tensor that a rank takes. A vector has one column.
-struct Part {
-  Range rows, columns;
-};
+using Part = WeightPart;
 
 Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
   Part part;
   part.rows = {0, spec.rows.size()};
   part.columns = {0, spec.shape.size() == 2 ? spec.shape[1] : 1};
   const auto times = [](Range range, int64_t n) { return Range{range.begin * n, range.end * n}; };
+  if (spec.of_head != 0) head_dim = spec.of_head;
   switch (spec.cut) {
     case Cut::kWhole:
       break;
@@ -71,6 +70,12 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
     case Cut::kExpertColumns:
       part.columns = shard.expert_inner;
       break;
+    case Cut::kSharedRows:
+      part.rows = shard.shared_inner;
+      break;
+    case Cut::kSharedColumns:
+      part.columns = shard.shared_inner;
+      break;
   }
   part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
   return part;
@@ -81,6 +86,7 @@ std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const 
   if (spec.cut == Cut::kHeadColumns) return shard.head_splits;
   if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
   if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
+  if (spec.cut == Cut::kSharedColumns) return shard.shared_splits;
   return {0, part.columns.size()};
 }
 
@@ -138,6 +144,7 @@ std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
     Part all = PartOf(first, shard, config.head_dim);
     all.rows = {0, 0};
     const auto is_next = [&](const WeightSpec& spec) {
+      if (first.stacked_vector != nullptr) return spec.stacked_vector == first.stacked_vector;
       return joins && spec.joined_matrix == first.joined_matrix &&
              spec.joined_vector == first.joined_vector &&
              (spec.joined_matrix != nullptr || spec.joined_vector != nullptr);
@@ -153,84 +160,10 @@ std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
   return joints;
 }
 
-// The rank's part of a stored tensor.
-class Source {
- public:
-  Source(const StoredTensor& stored, const WeightSpec& spec, const Part& part)
-      : stored_(stored),
-        type_(FindStoredType(stored.dtype)),
-        name_(spec.name),
-        order_(spec.order),
-        part_(part),
-        columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
-
-  // The stored bytes of all columns of the rank's row, of a tensor that is not quantised.
-  const uint8_t* Row(int64_t row) const {
-    return stored_.bytes.data() + StoredRow(row) * (columns_ / type_->block * type_->bytes);
-  }
-  // True if the rank's rows lie in the file as they do in memory of this type.
-  bool HasBytesOf(kernels::DType dtype) const {
-    return stored_.quantised == nullptr && type_->dtype == dtype &&
-           part_.columns.size() == columns_ && stored_.interleaved_head == 0 && order_.is_plain();
-  }
-  // Converts rows [begin, begin + n) to `out`, on the device's host threads. InvalidArgument where
-  // an element overflows fp16.
-  absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
-                    kernels::Device& device) const {
-    const int64_t row_bytes = part_.columns.size() * static_cast<int64_t>(kernels::SizeOf(dtype));
-    constexpr int kTasks = 16;
-    std::array<bool, kTasks> fits;
-    device.ParallelFor(kTasks, [&](int task) {
-      const int64_t first = n * task / kTasks, end = n * (task + 1) / kTasks;
-      fits[static_cast<size_t>(task)] =
-          Convert(begin + first, end - first, dtype, out + first * row_bytes, row_bytes);
-    });
-    if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "weights: tensor ", name_, " has elements that overflow fp16, whose largest is 65504"));
-  }
-
- private:
-  int64_t StoredRow(int64_t row) const {
-    int64_t stored_row = order_.StoredRow(part_.rows.begin + row);
-    if (const int64_t head = stored_.interleaved_head; head != 0) {
-      const int64_t in_head = stored_row % head, half = head / 2;
-      stored_row += in_head % half * 2 + in_head / half - in_head;
-    }
-    return stored_row;
-  }
-  // Converts the rank's rows [row, row + n). False where an element overflows fp16.
-  bool Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
-               int64_t row_bytes) const {
-    const int64_t first = part_.columns.begin, columns = part_.columns.size();
-    // Rows in the model's order are converted together.
-    if (stored_.quantised != nullptr && order_.is_plain()) {
-      return ConvertQuantised(out, dtype, *stored_.quantised, part_.rows.begin + row, n, first,
-                              columns);
-    }
-    bool fits = true;
-    for (int64_t r = 0; r < n; ++r) {
-      uint8_t* const to = out + r * row_bytes;
-      fits &= stored_.quantised != nullptr
-                  ? ConvertQuantised(to, dtype, *stored_.quantised, StoredRow(row + r), 1, first,
-                                     columns)
-                  : type_->convert(to, dtype, Row(row + r), first, columns);
-    }
-    return fits;
-  }
-
-  const StoredTensor& stored_;
-  const StoredType* const type_;  // null where it is quantised
-  const std::string& name_;
-  const RowOrder& order_;
-  const Part& part_;
-  const int64_t columns_;
-};
-
 // Converts the source's rows to `dtype`, a multiple of kPackedRows at a time, and calls
 // take(first row, bytes, number of rows).
 template <typename Take>
-absl::Status ForRows(const Source& source, const kernels::Tensor& shape, kernels::DType dtype,
+absl::Status ForRows(const WeightSource& source, const kernels::Tensor& shape, kernels::DType dtype,
                      kernels::Device& device, std::vector<uint8_t>& staging, const Take& take) {
   const int64_t row_bytes = shape.cols() * static_cast<int64_t>(kernels::SizeOf(dtype));
   const int64_t chunk =
@@ -253,7 +186,7 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
   kernels::Tensor data = placed.weight.data;
   data.shape[0] = part.rows.size();
   if (data.size() == 0) return absl::OkStatus();
-  const Source source(stored, spec, part);
+  const WeightSource source(stored, spec, part);
   if (placed.weight.format != kernels::WeightFormat::kDense) {
     return ForRows(source, data, kernels::DType::kF32, device, staging,
                    [&](int64_t row, const uint8_t* rows, int64_t n) {
@@ -293,10 +226,10 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
                     part.columns.end, " ", absl::StrJoin(placed.splits, ","), " ", placed.bytes,
                     " ", static_cast<int>(placed.weight.format), ",",
                     static_cast<int>(placed.weight.data.dtype), ",", spec.less_one ? 1 : 0);
-    const auto& [head, rotated, group, group_begin, group_stride] = spec.order;
+    const auto& [head, rotated, rotated_last, group, group_begin, group_stride] = spec.order;
     if (!spec.order.is_plain()) {
-      absl::StrAppend(&key, ",", head, ",", rotated, ",", group, ",", group_begin, ",",
-                      group_stride);
+      absl::StrAppend(&key, ",", head, ",", rotated, rotated_last ? "l," : ",", group, ",",
+                      group_begin, ",", group_stride);
     }
     if (spec.scale != 1) absl::StrAppend(&key, ",", std::bit_cast<uint32_t>(spec.scale));
   }
@@ -452,6 +385,10 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
       if (stored->interleaved_head != 0) {
         absl::StrAppend(&dtype, " interleaved by ", stored->interleaved_head);
       }
+      if (stored->is_view()) {
+        absl::StrAppend(&dtype, " rows ", stored->row_begin, "+", stored->row_step, " columns ",
+                        stored->column_stride);
+      }
       digests[i] = {specs[i].name, std::move(dtype), stored->shape, StoredDigest(*stored)};
     }
   };
@@ -514,7 +451,12 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     placed.weight.data.data = static_cast<uint8_t*>(weights->memory_) + offset;
     offset += AlignUp(placed.bytes);
     const bool is_joined = joint.parts.size() > 1;
-    if (first.matrix != nullptr) {
+    if (first.stacked_vector != nullptr) {
+      *first.stacked_vector = placed.weight.data;
+      kernels::Tensor& stack = *first.stacked_vector;
+      const auto count = static_cast<int64_t>(joint.parts.size());
+      stack.shape = {count, stack.size() / count, 1};
+    } else if (first.matrix != nullptr) {
       *(is_joined ? first.joined_matrix : first.matrix) = placed.weight;
     } else {
       *(is_joined ? first.joined_vector : first.vector) = placed.weight.data;

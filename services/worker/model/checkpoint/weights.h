@@ -17,11 +17,26 @@
 
 namespace continuo::model {
 
-// One rank's part of the experts of a layer. X: this rank's inner columns of an expert.
+// One rank's part of the experts of a layer. X: this rank's inner columns of an expert, S: those of
+// the shared one.
 struct ExpertsWeights {
-  kernels::Weight router;                 // [num_experts, hidden]
-  std::vector<kernels::Weight> gate, up;  // [X, hidden]
-  std::vector<kernels::Weight> down;      // [hidden, X]
+  kernels::Weight router;                  // [num_experts, hidden]
+  kernels::Tensor router_bias;             // [num_experts]
+  kernels::Tensor correction;              // [num_experts]
+  std::vector<kernels::Weight> gate, up;   // [X, hidden]
+  std::vector<kernels::Weight> down;       // [hidden, X]
+  kernels::Tensor gate_bias, up_bias;      // [num_experts, X]
+  kernels::Tensor down_bias;               // [num_experts, hidden]
+  kernels::Weight shared_gate, shared_up;  // [S, hidden]
+  kernels::Weight shared_down;             // [hidden, S]
+  kernels::Weight shared_switch;           // [1, hidden]: of the shared one's sigmoid
+};
+
+// What keys, values and, where there is q, queries are made of (LatentConfig).
+struct LatentWeights {
+  kernels::Weight q, kv;            // [rank, hidden]
+  kernels::Tensor q_gain, kv_gain;  // [rank]
+  kernels::Weight rotated_k;        // [rotated_dim, hidden]
 };
 
 // One rank's part of a layer. Gains and biases are f32; tensors that the model does not have are
@@ -30,11 +45,15 @@ struct LayerWeights {
   kernels::Tensor attention_gain, mlp_gain;                // [hidden], before the block
   kernels::Tensor attention_shift, mlp_shift;              // biases of LayerNorms there
   kernels::Tensor attention_output_gain, mlp_output_gain;  // [hidden], after the block
-  kernels::Weight q, k, v;                                 // [H * D, hidden]; or, with JoinsHeads:
-  kernels::Weight qkv;                                     // their rows, one after the other
+  // [H * D, hidden]. Of latent vectors, which take the place of hidden: q [H * D], its heads'
+  // rotated elements first, k [H * plain_dim], v [H * value_dim]. Or, with JoinsHeads:
+  kernels::Weight q, k, v;
+  kernels::Weight qkv;  // their rows, one after the other
   kernels::Tensor q_bias, k_bias, v_bias, qkv_bias;
   kernels::Tensor q_gain, k_gain;  // [D], or [H * D] of a norm over the whole width
-  kernels::Weight o;               // [hidden, H * D]
+  LatentWeights latent;
+  kernels::Tensor sinks;  // [H]
+  kernels::Weight o;      // [hidden, H * value_dim]
   kernels::Tensor o_bias;
   ExpertsWeights experts;    // or, in a dense layer, whose `up` is empty unless it is gated:
   kernels::Weight gate, up;  // [I, hidden]
@@ -61,6 +80,8 @@ enum class Cut : uint8_t {
   kInnerColumns,
   kExpertRows,
   kExpertColumns,
+  kSharedRows,
+  kSharedColumns,
 };
 
 // The order in which a stored tensor has the rows of a tensor of the model, where it is another
@@ -69,15 +90,21 @@ struct RowOrder {
   // Of each `head` rows, the first `rotated` are stored as 0, half, 1, half + 1 …: a rotated pair
   // is side by side. 0: they are in order.
   int64_t head = 0, rotated = 0;
+  bool rotated_last = false;  // they are stored behind the head's others
   // Each `group` rows of the model's are stored together, at group_begin + a multiple of
   // group_stride. 0: all are together.
   int64_t group = 0, group_begin = 0, group_stride = 0;
 
   bool is_plain() const { return head == 0 && group == 0; }
   int64_t StoredRow(int64_t row) const {
-    if (head != 0 && row % head < rotated) {
+    if (head != 0) {
       const int64_t in_head = row % head, half = rotated / 2;
-      row += in_head % half * 2 + in_head / half - in_head;
+      const int64_t others = rotated_last ? head - rotated : 0;
+      if (in_head < rotated) {
+        row += others + in_head % half * 2 + in_head / half - in_head;
+      } else if (rotated_last) {
+        row -= rotated;
+      }
     }
     if (group != 0) row = row / group * group_stride + group_begin + row % group;
     return row;
@@ -91,6 +118,7 @@ struct WeightSpec {
   Range rows;                  // of the stored tensor; with an order, from 0 on
   RowOrder order;              // of these rows
   Cut cut = Cut::kWhole;       // of these rows
+  int64_t of_head = 0;         // rows, or columns, of each head; 0: head_dim
   // Its place in the ModelWeights passed to ListWeights: a matrix, or else a gain or bias.
   kernels::Weight* matrix = nullptr;
   kernels::Tensor* vector = nullptr;
@@ -98,6 +126,8 @@ struct WeightSpec {
   // what is placed there.
   kernels::Weight* joined_matrix = nullptr;
   kernels::Tensor* joined_vector = nullptr;
+  // The specs that follow one another with this place are its rows, on every device.
+  kernels::Tensor* stacked_vector = nullptr;
   bool is_router = false;  // of experts
   bool less_one = false;   // a gain that is stored minus one
   float scale = 1;         // factor of a bias

@@ -157,6 +157,7 @@ absl::Status ParseActivation(const Family& family, JsonObject& json, ModelConfig
   if (name == "gelu" && family.multipliers == Multipliers::kGemma && !family.output_norms) {
     return absl::OkStatus();
   }
+  if (family.activation == Activation::kClampedSwiglu && name == "silu") return absl::OkStatus();
   for (const auto& [known, activation] : kActivations) {
     if (name == known) {
       config.activation = activation;
@@ -166,6 +167,31 @@ absl::Status ParseActivation(const Family& family, JsonObject& json, ModelConfig
   return absl::UnimplementedError(
       absl::StrCat(json.name(), ": ", family.activation_field, " \"", name.substr(0, 60),
                    "\" is not known; known are silu and gelu_pytorch_tanh"));
+}
+
+// How keys and values are made of short vectors: sizes of MLA.
+void ParseLatent(JsonObject& json, ModelConfig& config) {
+  LatentConfig& latent = config.latent;
+  const auto size = [&json](std::string_view field, int min, int max) {
+    return static_cast<int>(json.Int(field, min, max, std::nullopt));
+  };
+  latent.kv_rank = size("kv_lora_rank", 1, kMaxHiddenSize);
+  if (json.Has("q_lora_rank")) latent.q_rank = size("q_lora_rank", 1, kMaxHiddenSize);
+  latent.rotated_dim = size("qk_rope_head_dim", 2, kMaxHeadDim);
+  latent.plain_dim = size("qk_nope_head_dim", 1, kMaxHeadDim);
+  latent.value_dim = size("v_head_dim", 1, kMaxHeadDim);
+  config.num_kv_heads = config.num_heads;
+  config.head_dim = latent.rotated_dim + latent.plain_dim;
+  json.Raw("qk_head_dim");
+  if (latent.rotated_dim % 2 != 0) json.Fail("qk_rope_head_dim", "it must be even");
+  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
+    json.Fail("qk_nope_head_dim",
+              absl::StrCat("with qk_rope_head_dim heads have ", config.head_dim,
+                           " elements: they must be even, at most ", kMaxHeadDim));
+  }
+  if (latent.value_dim > config.head_dim) {
+    json.Fail("v_head_dim", absl::StrCat("values are longer than keys, ", config.head_dim));
+  }
 }
 
 // Sizes of the model, and how its heads are cut.
@@ -184,6 +210,8 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
                            ? family.num_kv_heads
                            : config.num_heads;
   config.num_kv_heads = size("num_key_value_heads", kMaxHeads, kv_heads);
+  config.context_length = size("max_position_embeddings", kMaxContextLength, family.context_length);
+  if (family.latent) return ParseLatent(json, config);
   if (config.num_heads % config.num_kv_heads != 0) {
     json.Fail("num_key_value_heads",
               absl::StrCat("it must divide num_attention_heads, ", config.num_heads));
@@ -199,7 +227,6 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
     json.Fail("head_dim", absl::StrCat("heads of ", config.head_dim,
                                        " elements: it must be even, from 2 to ", kMaxHeadDim));
   }
-  config.context_length = size("max_position_embeddings", kMaxContextLength, family.context_length);
 }
 
 // Norms and biases.
@@ -212,6 +239,12 @@ void ParseParts(const Family& family, JsonObject& json, ModelConfig& config) {
   config.output_norms = family.output_norms;
   config.parallel = family.parallel;
   config.qk_norm = family.qk_norm;
+  if (family.qk_norm_switch != nullptr && !json.Bool(family.qk_norm_switch, false)) {
+    config.qk_norm = QueryKeyNorm::kNone;
+  }
+  config.sinks = family.sinks;
+  config.num_predicting_layers =
+      static_cast<int>(json.Int("num_nextn_predict_layers", 0, kMaxLayers, 0));
   config.interleaved_rope = family.interleaved_rope;
   config.qkv_bias = ReadBias(family.qkv_bias, json);
   config.output_bias = ReadBias(family.output_bias, json);

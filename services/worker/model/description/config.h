@@ -48,8 +48,9 @@ struct RopeConfig {
 // The most kinds of RoPE that layers of one model have.
 inline constexpr int kMaxRopes = 3;
 
-// The MLP's activation function: silu, or gelu in its tanh form.
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+// The MLP's activation function: silu, gelu in its tanh form, or that of gpt-oss
+// (kernels::GateFunction).
+enum class Activation : uint8_t { kSilu, kGeluTanh, kClampedSwiglu };
 
 // The norms of layers' inputs and of the last one's result: RmsNorm, or LayerNorm, which has a bias
 // in some models.
@@ -70,13 +71,46 @@ enum class WeightNames : uint8_t {
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
 };
 
-// Layers whose MLP is a choice among many (a mixture of experts).
+// The names of the tensors of a layer's experts.
+enum class ExpertNames : uint8_t {
+  kDeepSeek,  // mlp.gate, mlp.experts.0.gate_proj …, mlp.shared_experts.gate_proj …
+  kQwen,      // the same with mlp.shared_expert and mlp.shared_expert_gate
+  kMixtral,   // block_sparse_moe.gate, block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down)
+  kGranite,   // block_sparse_moe.router.layer, shared_mlp.input_linear, output_linear
+  kErnie,     // kDeepSeek with mlp.moe_statics.e_score_correction_bias
+  kGptOss,    // mlp.router, with a bias
+};
+
+// Layers whose MLP is a choice among many (a mixture of experts). The router's members are those of
+// kernels::Routing.
 struct ExpertsConfig {
   int num_experts = 0;  // 0: all MLPs are dense
   int per_token = 0;
   int intermediate_size = 0;  // of one expert
-  bool normalise = false;     // the chosen experts' weights are divided by their sum
   std::vector<bool> layers;   // [num_layers]: which have experts
+  ExpertNames names = ExpertNames::kDeepSeek;
+  bool biases = false;  // of the router and of the experts' matrices
+
+  bool by_sigmoid = false;  // scores are sigmoids of the logits, else a softmax of all of them
+  bool normalise = false;   // the chosen experts' weights are divided by their sum
+  bool correction = false;  // the files have what is added to scores for the choice
+  int num_groups = 1, top_groups = 1;
+  bool by_top_two = false;
+  double factor = 1;  // of the weights
+
+  // An MLP that all tokens pass, added to the chosen experts' sum: its inner columns, 0: there is
+  // none.
+  int shared_size = 0;
+  bool shared_gate = false;  // it is multiplied by the sigmoid of a product with the input
+};
+
+// Attention with keys and values that are made of one short vector of a position (MLA). Heads have
+// rotated elements, which all heads' keys share, and others.
+struct LatentConfig {
+  int kv_rank = 0;                     // elements of that vector; 0: attention is the usual one
+  int q_rank = 0;                      // queries are made of such a vector, too; 0: of the input
+  int rotated_dim = 0, plain_dim = 0;  // of queries and keys; together head_dim
+  int value_dim = 0;                   // of a head's values, at most head_dim
 };
 
 // The description of a decoder, from the checked contents of config.json: what network/decoder
@@ -119,6 +153,8 @@ struct ModelConfig {
   // A query at position p is multiplied by 1 + query_growth · ln(1 + ⌊p / query_growth_period⌋).
   double query_growth = 0;
   int64_t query_growth_period = 1;
+  bool sinks = false;  // each head has a score without a value (kernels::AttentionParams)
+  LatentConfig latent;
   // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
   std::vector<int> windows;  // [num_layers]
 
@@ -136,6 +172,8 @@ struct ModelConfig {
   // Soft caps of attention scores and logits: x becomes cap · tanh(x / cap); 0: no cap.
   float attention_softcap = 0, final_softcap = 0;
 
+  // Layers behind the model's that predict further tokens, which are skipped.
+  int num_predicting_layers = 0;
   // The files have parts that this model is not made of, such as towers for images: their tensors
   // are skipped by name (tensor_names.h).
   bool is_text_part = false;
@@ -147,6 +185,9 @@ struct ModelConfig {
   std::vector<std::string> warnings;
 
   int kv_width() const { return num_kv_heads * head_dim; }
+  bool is_latent() const { return latent.kv_rank > 0; }
+  // Elements of a head's values, which the cache fills up to head_dim.
+  int value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
   const RopeConfig& rope(int layer) const { return ropes[layer_ropes[static_cast<size_t>(layer)]]; }
   bool has_experts(int layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
@@ -154,7 +195,8 @@ struct ModelConfig {
   // True if nothing but a norm of each head and one rotation of queries and keys alike lies between
   // their products and attention, so that a device may do it in one op (HeadRotation).
   bool has_plain_heads() const {
-    return (qk_norm == QueryKeyNorm::kNone || qk_norm == QueryKeyNorm::kHeads) && query_growth == 0;
+    return (qk_norm == QueryKeyNorm::kNone || qk_norm == QueryKeyNorm::kHeads) &&
+           query_growth == 0 && !is_latent();
   }
 };
 

@@ -47,6 +47,46 @@ struct BiasField {
   bool fallback = false;
 };
 
+// The rule that says which layers have experts.
+enum class ExpertLayers : uint8_t {
+  kAll,
+  kBySteps,     // every decoder_sparse_step-th but those of mlp_only_layers
+  kAfterDense,  // those from first_k_dense_replace on, or by mlp_layer_types
+  kInRange,     // every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index
+};
+
+// What a field of shared experts counts.
+enum class SharedUnit : uint8_t { kColumns, kExperts };
+
+// The experts of a family. Numbers hold where their fields are absent.
+struct ExpertFacts {
+  const char* count_field = nullptr;  // null: the family has no experts
+  int count = 0;
+  const char* per_token_field = "num_experts_per_tok";
+  int per_token = 0;
+  const char* size_field = "moe_intermediate_size";
+  int size = 0;
+  ExpertLayers layers = ExpertLayers::kAll;
+  int num_dense = 0;  // of kAfterDense
+  ExpertNames names = ExpertNames::kDeepSeek;
+  bool biases = false;
+
+  bool by_sigmoid = false;
+  const char* normalise_field = nullptr;
+  bool normalise = false;
+  bool correction = false;
+  bool by_groups = false;  // reads n_group and topk_group; in DeepSeek V2 where topk_method says so
+  int num_groups = 1, top_groups = 1;
+  bool by_top_two = false;
+  bool scaled = false;  // reads routed_scaling_factor
+  double factor = 1;
+
+  const char* shared_field = nullptr;
+  SharedUnit shared_unit = SharedUnit::kColumns;
+  int shared = 0;
+  bool shared_gate = false;
+};
+
 // A family: the facts in which architectures differ, with Hugging Face's defaults for absent
 // fields. config.h says what they mean to the network.
 struct Family {
@@ -81,14 +121,16 @@ struct Family {
   double rotary_factor = 1;            // where that is absent
   bool interleaved_rope = false;
   QueryKeyNorm qk_norm = QueryKeyNorm::kNone;
+  const char* qk_norm_switch = nullptr;  // a field that has to be true for it
+  bool sinks = false;
+  bool latent = false;  // reads kv_lora_rank, q_lora_rank, qk_rope_head_dim …
   BiasField qkv_bias, output_bias;
 
   const char* activation_field = "hidden_act";
   Activation activation = Activation::kSilu;  // where the field is absent
   bool gated = true;
   BiasField mlp_bias;
-  // Name of the field with the number of experts; null: the family has no experts.
-  const char* num_experts_field = nullptr;
+  ExpertFacts experts;
 
   Multipliers multipliers = Multipliers::kNone;
   // Reads attn_logit_softcapping and final_logit_softcapping; these hold where they are absent.

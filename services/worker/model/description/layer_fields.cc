@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fields say of single layers: windows and experts; and multipliers.
+// What fields say of single layers, and multipliers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,6 +16,7 @@ constexpr int kMaxInt = std::numeric_limits<int32_t>::max();
 
 // The window that sliding_window tells; 0: none.
 int WindowLength(const Family& family, JsonObject& json) {
+  if (json.Raw("sliding_window") == 0) return 0;
   if (json.Has("sliding_window")) {
     return static_cast<int>(json.Int("sliding_window", 1, kMaxInt, std::nullopt));
   }
@@ -168,52 +169,6 @@ void ParseMultipliers(const Family& family, JsonObject& json, ModelConfig& confi
   };
   config.attention_softcap = cap("attn_logit_softcapping", family.attention_softcap);
   config.final_softcap = cap("final_logit_softcapping", family.final_softcap);
-}
-
-void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
-  ExpertsConfig& experts = config.experts;
-  experts.layers.assign(static_cast<size_t>(config.num_layers), false);
-  if (family.num_experts_field == nullptr) return;
-  const bool is_mixtral = family.names == WeightNames::kMixtral;
-  const auto number = [&json](std::string_view field, int64_t min, int64_t max, int64_t fallback) {
-    return static_cast<int>(json.Int(field, min, max, fallback));
-  };
-  experts.num_experts =
-      number(family.num_experts_field, is_mixtral ? 1 : 0, kMaxExperts, is_mixtral ? 8 : 128);
-  if (experts.num_experts == 0) return;
-  const int64_t per_token = is_mixtral ? 2 : 8;
-  const int64_t total = int64_t{experts.num_experts} * config.num_layers;
-  if (total > kMaxExpertsOfAllLayers) {
-    return json.Fail(family.num_experts_field,
-                     absl::StrCat("with ", config.num_layers, " layers there are ", total,
-                                  " experts, at most ", kMaxExpertsOfAllLayers, " are taken"));
-  }
-  experts.per_token = number("num_experts_per_tok", 1, experts.num_experts,
-                             std::min<int64_t>(per_token, experts.num_experts));
-  if (is_mixtral) {
-    experts.intermediate_size = config.intermediate_size;
-    experts.normalise = true;
-    experts.layers.assign(static_cast<size_t>(config.num_layers), true);
-    return;
-  }
-  experts.intermediate_size = number("moe_intermediate_size", 1, kMaxIntermediateSize, 768);
-  experts.normalise = json.Bool("norm_topk_prob", false);
-  const int64_t step = number("decoder_sparse_step", 1, kMaxInt, 1);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    experts.layers[static_cast<size_t>(i)] = (i + 1) % step == 0;
-  }
-  const nlohmann::json& dense = json.Raw("mlp_only_layers");
-  if (dense.is_null()) return;
-  const std::string allowed =
-      absl::StrCat("it must be a list of layers, each from 0 to ", config.num_layers - 1);
-  if (!dense.is_array()) return json.Fail("mlp_only_layers", allowed);
-  for (const nlohmann::json& layer : dense) {
-    // Whatever is negative is too large without a sign.
-    const bool fits = layer.is_number_integer() &&
-                      layer.get<uint64_t>() < static_cast<uint64_t>(config.num_layers);
-    if (!fits) return json.Fail("mlp_only_layers", allowed);
-    experts.layers[layer.get<size_t>()] = false;
-  }
 }
 
 }  // namespace continuo::model

@@ -73,7 +73,8 @@ double YarnScale(double scale, double multiplier) {
 }
 
 // Reads "yarn". `context` is the file's.
-void ParseYarn(JsonObject& json, JsonObject& parameters, int64_t context, RopeConfig& rope) {
+void ParseYarn(JsonObject& json, JsonObject& parameters, int64_t context, ModelConfig& config,
+               RopeConfig& rope) {
   rope.type = RopeConfig::Type::kYarn;
   constexpr std::string_view kOriginal = "original_max_position_embeddings";
   JsonObject& from = parameters.Has(kOriginal) ? parameters : json;
@@ -92,6 +93,11 @@ void ParseYarn(JsonObject& json, JsonObject& parameters, int64_t context, RopeCo
     attention = YarnScale(rope.factor, mscale) / YarnScale(rope.factor, all_dim);
   }
   rope.attention_factor = parameters.Number("attention_factor", 1e-3, 1e3, attention);
+  // There the rotated elements alone would be multiplied.
+  if (config.is_latent() && all_dim != 0) {
+    const double growth = YarnScale(rope.factor, all_dim);
+    config.attention_scale *= growth * growth;
+  }
 }
 
 // Reads "dynamic". It depends on the length of a sequence, and is none up to the context that the
@@ -130,7 +136,7 @@ absl::StatusOr<RopeConfig> ParseRope(JsonObject& json, JsonObject& parameters, d
   } else if (type == "longrope" || type == "su") {
     ParseLongRope(json, parameters, context, config.rotary_dim, rope);
   } else if (type == "yarn") {
-    ParseYarn(json, parameters, context, rope);
+    ParseYarn(json, parameters, context, config, rope);
   } else if (type == "dynamic") {
     ParseDynamic(parameters, config.rotary_dim, config, rope);
   } else if (type != "default") {
@@ -151,6 +157,10 @@ absl::StatusOr<RopeConfig> ParseRope(JsonObject& json, JsonObject& parameters, d
 // Number of elements of each head that are rotated: all, or a part in families that have one.
 void ParseRotaryDim(const Family& family, JsonObject& json, JsonObject& parameters,
                     ModelConfig& config) {
+  if (config.is_latent()) {
+    config.rotary_dim = config.latent.rotated_dim;
+    return;
+  }
   double factor = json.Number("partial_rotary_factor", 0, 1, family.rotary_factor);
   factor = parameters.Number("partial_rotary_factor", 0, 1, factor);
   if (!family.partial_rotary && factor != 1) {

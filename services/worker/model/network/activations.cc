@@ -9,19 +9,41 @@ Activations Activations::First(int64_t rows) const {
   CONTINUO_CHECK(rows <= x.rows());
   const int64_t entries = rows * routes.weights.cols();
   Activations first = *this;
-  for (kernels::Tensor* tensor :
-       {&first.x, &first.h, &first.q, &first.k, &first.v, &first.qkv, &first.a, &first.sum,
-        &first.gate, &first.up, &first.q_part, &first.k_part, &first.q_squares, &first.k_squares,
-        &first.router_logits, &first.routes.weights, &first.routes.entries}) {
+  for (kernels::Tensor* tensor : {&first.x,
+                                  &first.h,
+                                  &first.q,
+                                  &first.k,
+                                  &first.v,
+                                  &first.qkv,
+                                  &first.a,
+                                  &first.sum,
+                                  &first.gate,
+                                  &first.up,
+                                  &first.q_part,
+                                  &first.k_part,
+                                  &first.q_squares,
+                                  &first.k_squares,
+                                  &first.router_logits,
+                                  &first.routes.weights,
+                                  &first.routes.entries,
+                                  &first.shared_gate,
+                                  &first.shared_up,
+                                  &first.shared_switch,
+                                  &first.latent_q,
+                                  &first.latent_kv,
+                                  &first.rotated_k,
+                                  &first.plain_k,
+                                  &first.short_v,
+                                  &first.short_a}) {
     tensor->shape[0] = rows;
   }
   for (auto* const angles : {&first.angles, &first.query_angles}) {
     for (kernels::Tensor& tensor : *angles) tensor.shape[0] = rows;
   }
-  for (kernels::Tensor* tensor :
-       {&first.routes.rows, &first.expert_gate, &first.expert_up, &first.expert_sum}) {
+  for (kernels::Tensor* tensor : {&first.routes.rows, &first.expert_gate, &first.expert_up}) {
     tensor->shape[0] = entries;
   }
+  first.expert_sum.shape[0] = has_shared ? entries + rows : entries;
   return first;
 }
 
@@ -88,7 +110,22 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->routes.expert_begin, kernels::DType::kI32, c.experts.num_experts + 1, 1);
     place(b->expert_gate, activations, entries, s.expert_inner.size());
     place(b->expert_up, activations, entries, s.expert_inner.size());
-    place(b->expert_sum, kernels::DType::kF32, entries, hidden);
+    b->has_shared = c.experts.shared_size > 0;
+    place(b->expert_sum, kernels::DType::kF32, b->has_shared ? entries + rows : entries, hidden);
+    if (b->has_shared) {
+      place(b->shared_gate, activations, rows, s.shared_inner.size());
+      place(b->shared_up, activations, rows, s.shared_inner.size());
+    }
+    if (c.experts.shared_gate) place(b->shared_switch, kernels::DType::kF32, rows, 1);
+  }
+  if (c.is_latent()) {
+    const int64_t heads = s.heads.size();
+    if (c.latent.q_rank > 0) place(b->latent_q, activations, rows, c.latent.q_rank);
+    place(b->latent_kv, activations, rows, c.latent.kv_rank);
+    place(b->rotated_k, activations, rows, c.latent.rotated_dim);
+    place(b->plain_k, activations, rows, heads * c.latent.plain_dim);
+    place(b->short_v, activations, rows, heads * c.latent.value_dim);
+    place(b->short_a, activations, rows, heads * c.latent.value_dim);
   }
   return offset;
 }

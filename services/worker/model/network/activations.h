@@ -34,7 +34,18 @@ struct Activations {
   kernels::Tensor router_logits;           // f32 [rows, num_experts]
   kernels::ExpertRoutes routes;            // without a host copy
   kernels::Tensor expert_gate, expert_up;  // [entries, an expert's inner columns of this rank]
-  kernels::Tensor expert_sum;              // f32 [entries, hidden]: summed over the ranks
+  // f32 [entries, hidden]: summed over the ranks. With a shared expert its rows follow:
+  // [entries + rows, hidden].
+  kernels::Tensor expert_sum;
+  bool has_shared = false;
+  kernels::Tensor shared_gate, shared_up;  // [rows, the shared expert's inner columns of this rank]
+  kernels::Tensor shared_switch;           // f32 [rows, 1]
+
+  // Empty unless keys and values are made of latent vectors; the widths are those of LatentConfig.
+  kernels::Tensor latent_q, latent_kv;  // [rows, rank]
+  kernels::Tensor rotated_k;            // [rows, rotated_dim]
+  kernels::Tensor plain_k, short_v;     // [rows, heads * plain_dim or value_dim] of this rank
+  kernels::Tensor short_a;              // [rows, heads * value_dim]: the attention's output
 
   // Views of the first rows.
   Activations First(int64_t rows) const;

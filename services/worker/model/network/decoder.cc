@@ -25,7 +25,8 @@ namespace {
 ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
                         kernels::DType activations, int max_rows, const kernels::Device& device) {
   const kernels::MatMulOps& matmul = device.ops().matmul;
-  const int64_t k = std::max<int64_t>(config.hidden_size, shard.inner.size());
+  const int64_t k = std::max<int64_t>(config.hidden_size,
+                                      std::max(shard.inner.size(), shard.shared_inner.size()));
   return {.activations = activations,
           .rows = max_rows,
           .logit_rows = std::min(LogitRows(device), max_rows),
@@ -33,6 +34,31 @@ ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::
               static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k)),
           .joins_heads = JoinsHeads(config, shard, device)};
 }
+
+kernels::GateFunction GateFunctionOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return kernels::GateFunction::kSilu;
+    case Activation::kGeluTanh:
+      return kernels::GateFunction::kGelu;
+    case Activation::kClampedSwiglu:
+      return kernels::GateFunction::kClampedSwiglu;
+  }
+  CONTINUO_CHECK(!"an activation without a function");
+}
+
+kernels::Routing RoutingOf(const ExpertsConfig& experts) {
+  return {.scores = experts.by_sigmoid ? kernels::Routing::Scores::kSigmoid
+                                       : kernels::Routing::Scores::kSoftmax,
+          .normalise = experts.normalise,
+          .num_groups = experts.num_groups,
+          .top_groups = experts.top_groups,
+          .by_top_two = experts.by_top_two,
+          .factor = static_cast<float>(experts.factor)};
+}
+
+// Of the norms of latent vectors, whatever the others' is.
+constexpr float kLatentEps = 1e-6f;
 
 class Decoder : public Model {
  public:
@@ -44,9 +70,7 @@ class Decoder : public Model {
         ops_(parts.device.ops()),
         comm_(parts.communicator),
         cache_(parts.cache),
-        gate_function_(parts.config.activation == Activation::kGeluTanh
-                           ? kernels::GateFunction::kGelu
-                           : kernels::GateFunction::kSilu) {
+        gate_function_(GateFunctionOf(parts.config.activation)) {
     attention_.num_heads = static_cast<int>(shard_.heads.size());
     attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
     attention_.head_dim = config_.head_dim;
@@ -75,6 +99,12 @@ class Decoder : public Model {
     const int64_t bytes = LayOut(config_, shard_, sizes, nullptr, &counted);
     ASSIGN_OR_RETURN(memory_, device_.Allocate(static_cast<size_t>(bytes)));
     LayOut(config_, shard_, sizes, static_cast<uint8_t*>(memory_), &all_);
+    if (config_.value_dim() < config_.head_dim) {
+      // What fills up the heads' values stays 0.
+      const std::vector<uint8_t> zeros(all_.v.bytes());
+      device_.CopyIn(all_.v, zeros.data());
+      RETURN_IF_ERROR(device_.Synchronize());
+    }
     host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
     for (size_t i = 0; i < config_.ropes.size(); ++i) {
       const std::vector<float> frequencies =
@@ -211,6 +241,7 @@ class Decoder : public Model {
 
   // Writes the keys and values of the layer's input, and leaves its queries in q.
   void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
+    if (config_.is_latent()) return LatentKeysAndValues(w, layer, step);
     const size_t rope = config_.layer_ropes[static_cast<size_t>(layer)];
     kernels::HeadRotation rotation = {
         .eps = config_.norm_eps, .angles = buffers_.angles[rope], .head_dim = config_.head_dim};
@@ -250,6 +281,44 @@ class Decoder : public Model {
     ops_.attention.WriteKv(kv, buffers_.k, buffers_.v, step.kv_slots);
   }
 
+  // The same of latent vectors, which every rank computes whole. The heads' rotated elements come
+  // first.
+  void LatentKeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
+    const LatentConfig& latent = config_.latent;
+    const size_t rope = config_.layer_ropes[static_cast<size_t>(layer)];
+    const int heads = static_cast<int>(shard_.heads.size()), dim = config_.head_dim;
+    const kernels::Product of_input[] = {{buffers_.latent_kv, w.latent.kv, {}},
+                                         {buffers_.rotated_k, w.latent.rotated_k, {}},
+                                         latent.q_rank > 0
+                                             ? kernels::Product{buffers_.latent_q, w.latent.q, {}}
+                                             : kernels::Product{buffers_.q, w.q, {}}};
+    ops_.matmul.MatMuls(input_, of_input);
+    if (latent.q_rank > 0) {
+      ops_.rows.RmsNorm(buffers_.latent_q, buffers_.latent_q, w.latent.q_gain, kLatentEps);
+      ops_.matmul.MatMul(buffers_.q, buffers_.latent_q, w.q, {});
+    }
+    ops_.rows.RmsNorm(buffers_.latent_kv, buffers_.latent_kv, w.latent.kv_gain, kLatentEps);
+    ops_.matmul.MatMuls(buffers_.latent_kv,
+                        std::array<kernels::Product, 2>{
+                            {{buffers_.plain_k, w.k, {}}, {buffers_.short_v, w.v, {}}}});
+    ops_.attention.Rope(buffers_.q, buffers_.query_angles[rope], dim);
+    ops_.attention.Rope(buffers_.rotated_k, buffers_.angles[rope], latent.rotated_dim);
+    ops_.rows.CopyHeads(buffers_.k, buffers_.rotated_k,
+                        {.num_heads = heads, .count = latent.rotated_dim, .out_stride = dim});
+    ops_.rows.CopyHeads(buffers_.k, buffers_.plain_k,
+                        {.num_heads = heads,
+                         .count = latent.plain_dim,
+                         .out_stride = dim,
+                         .out_begin = latent.rotated_dim,
+                         .x_stride = latent.plain_dim});
+    ops_.rows.CopyHeads(buffers_.v, buffers_.short_v,
+                        {.num_heads = heads,
+                         .count = latent.value_dim,
+                         .out_stride = dim,
+                         .x_stride = latent.value_dim});
+    ops_.attention.WriteKv(cache_.Layer(layer, step.kv), buffers_.k, buffers_.v, step.kv_slots);
+  }
+
   // The norm of queries, and that of keys, over the heads of all ranks. A head's squares come from
   // one rank, and are added in the order of heads, so every number of ranks gives the same sum.
   void NormaliseWidth(const LayerWeights& w) {
@@ -271,6 +340,7 @@ class Decoder : public Model {
   void Attention(int layer, const DeviceStep& step) {
     kernels::AttentionParams params = attention_;
     params.window = config_.windows[static_cast<size_t>(layer)];
+    params.sinks = weights_.layers[static_cast<size_t>(layer)].sinks;
     ops_.attention.PagedAttention(buffers_.a, buffers_.q, cache_.Layer(layer, step.kv), params);
   }
 
@@ -289,7 +359,16 @@ class Decoder : public Model {
   }
 
   void AddAttention(const LayerWeights& w) {
-    ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.a, w.o, shard_.head_splits);
+    kernels::Tensor heads = buffers_.a;
+    if (config_.value_dim() < config_.head_dim) {
+      heads = buffers_.short_a;
+      ops_.rows.CopyHeads(heads, buffers_.a,
+                          {.num_heads = static_cast<int>(shard_.heads.size()),
+                           .count = config_.value_dim(),
+                           .out_stride = config_.value_dim(),
+                           .x_stride = config_.head_dim});
+    }
+    ops_.matmul.MatMulSplitK(buffers_.sum, heads, w.o, shard_.head_splits);
     comm_.AllReduceSum(buffers_.sum);
     if (config_.parallel) {
       AddToStream(w.o_bias, {});
@@ -317,25 +396,46 @@ class Decoder : public Model {
 
   // Every rank picks the same experts and holds a part of each. The K splits of an expert are
   // summed before the experts are: each expert's result is rounded once, whatever the number of
-  // ranks.
-  void Experts(const LayerWeights& w, const Norm& next) {
+  // ranks. The shared expert's splits go the same way.
+  void Experts(const LayerWeights& layer, const Norm& next) {
     kernels::ExpertOps& experts = ops_.experts;
-    ops_.matmul.MatMul(buffers_.router_logits, buffers_.h, w.experts.router, kernels::Tensor{});
+    const ExpertsWeights& w = layer.experts;
+    ops_.matmul.MatMul(buffers_.router_logits, buffers_.h, w.router, w.router_bias);
     kernels::ExpertRoutes routes = buffers_.routes;
-    experts.RouteExperts(routes, buffers_.router_logits, {.normalise = config_.experts.normalise});
-    if (experts.NeedsHostRoutes(buffers_.h.dtype, w.experts.gate, routes.rows.size())) {
+    kernels::Routing routing = RoutingOf(config_.experts);
+    routing.correction = w.correction;
+    experts.RouteExperts(routes, buffers_.router_logits, routing);
+    const int64_t entries = routes.rows.size();
+    if (experts.NeedsHostRoutes(buffers_.h.dtype, w.gate, entries)) {
       device_.CopyOut(host_expert_begin_.data(), routes.expert_begin);
       // After an error the ops do nothing, and the end of the step returns it.
       (void)device_.Synchronize();
       routes.host_expert_begin = host_expert_begin_;
     }
-    experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h, w.experts.gate,
-                              w.experts.up, routes, gate_function_);
-    experts.ExpertMatMulSplitK(buffers_.expert_sum, buffers_.expert_gate, w.experts.down, routes,
-                               shard_.expert_splits);
+    experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h,
+                              {w.gate, w.gate_bias}, {w.up, w.up_bias}, routes, gate_function_);
+    const kernels::Tensor sums = RowsOf(buffers_.expert_sum, 0, entries);
+    experts.ExpertMatMulSplitK(sums, buffers_.expert_gate, w.down, routes, shard_.expert_splits);
+    kernels::ExpertAddends addends = {.bias = w.down_bias};
+    if (buffers_.has_shared) {
+      addends.shared = RowsOf(buffers_.expert_sum, entries, buffers_.h.rows());
+      SharedExpert(w, addends.shared);
+      if (config_.experts.shared_gate) addends.shared_gate = buffers_.shared_switch;
+    }
     comm_.AllReduceSum(buffers_.expert_sum);
-    experts.CombineExperts(buffers_.sum, buffers_.expert_sum, routes);
-    NextInput(kernels::Tensor{}, w.mlp_output_gain, next);
+    experts.CombineExperts(buffers_.sum, sums, routes, addends);
+    NextInput(kernels::Tensor{}, layer.mlp_output_gain, next);
+  }
+
+  // Writes this rank's part of what the shared expert makes of the input.
+  void SharedExpert(const ExpertsWeights& w, kernels::Tensor out) {
+    if (config_.experts.shared_gate) {
+      ops_.matmul.MatMul(buffers_.shared_switch, buffers_.h, w.shared_switch, kernels::Tensor{});
+    }
+    const kernels::MatMulInput inner = ops_.matmul.GatedMatMul(
+        input_, {buffers_.shared_gate, w.shared_gate, kernels::Tensor{}},
+        {buffers_.shared_up, w.shared_up, kernels::Tensor{}}, gate_function_, all_.prepared);
+    ops_.matmul.MatMulSplitK(out, inner, w.shared_down, shard_.shared_splits);
   }
 
   // Makes `sum` what is added to the residual stream: normalised with output_gain, unless that is

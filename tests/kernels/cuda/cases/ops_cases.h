@@ -349,6 +349,27 @@ inline void CheckGates(kernels::Device& b, int64_t rows, const std::vector<int64
   }
 }
 
+// Copies of heads' parts have the CPU's bits.
+inline void CheckCopyHeads(kernels::Device& b, kernels::Device& cpu, int64_t rows) {
+  Random random(18);
+  for (const kernels::DType type : kNumbers) {
+    const HostTensor x = HostTensor::Of(type, rows, 70, random);
+    const HostTensor expected = HostTensor::Of(type, rows, 96, random);
+    const DeviceTensor from(b, x), to(b, expected);
+    for (const kernels::HeadPlaces& places :
+         {kernels::HeadPlaces{.num_heads = 4, .count = 8, .out_stride = 24, .x_begin = 3},
+          kernels::HeadPlaces{
+              .num_heads = 4, .count = 16, .out_stride = 24, .out_begin = 8, .x_stride = 17}}) {
+      b.ops().rows.CopyHeads(to, from, places);
+      // The CPU computes no f16, whose elements are as wide as those of bf16.
+      kernels::Tensor host_to = expected, host_from = x;
+      host_to.dtype = host_from.dtype = kernels::DType::kBF16;
+      cpu.ops().rows.CopyHeads(host_to, host_from, places);
+    }
+    EXPECT_TRUE(to.Get().SameBits(expected)) << NameOf(type);
+  }
+}
+
 inline void CheckSoftCap(kernels::Device& b, int64_t rows, int64_t cols) {
   Random random(14);
   const HostTensor x = HostTensor::Of(kernels::DType::kF32, rows, cols, random, 40);

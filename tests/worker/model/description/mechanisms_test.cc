@@ -142,8 +142,14 @@ TEST(MechanismsTest, FieldsThatNobodyReadsAreRefusedUnlessTheyAreOffOrAllowed) {
 
 TEST(MechanismsTest, EveryFamilyHasDefaultsThatParse) {
   for (const Family& family : Families()) {
-    const json config = With(Llama(), {{"architectures", {std::string(family.architecture)}},
-                                       {"model_type", std::string(family.model_type)}});
+    json config = With(Llama(), {{"architectures", {std::string(family.architecture)}},
+                                 {"model_type", std::string(family.model_type)}});
+    if (family.latent) {
+      config.update({{"kv_lora_rank", 24},
+                     {"qk_rope_head_dim", 8},
+                     {"qk_nope_head_dim", 8},
+                     {"v_head_dim", 8}});
+    }
     const auto parsed = Parse(config);
     ASSERT_TRUE(parsed.ok()) << family.title << ": " << parsed.status();
     EXPECT_EQ(parsed->architecture, family.architecture);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "services/worker/model/checkpoint/weight_lister.h"
+
+namespace continuo::model {
+namespace {
+
+// The names of a family's tensors, below that of the layer.
+struct ExpertTensorNames {
+  const char* block = "mlp.";
+  const char* router = "gate";
+  const char* correction = "mlp.gate.e_score_correction_bias";
+  bool correction_is_row = false;  // [1, experts]
+  const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";
+  const char* shared = "mlp.shared_experts.";
+  const char *shared_gate_up = nullptr, *shared_down = "down_proj";  // gate and up in one, as rows
+};
+
+ExpertTensorNames TensorNamesOf(ExpertNames names) {
+  switch (names) {
+    case ExpertNames::kDeepSeek:
+      break;
+    case ExpertNames::kQwen:
+      return {.shared = "mlp.shared_expert."};
+    case ExpertNames::kMixtral:
+      return {.block = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2"};
+    case ExpertNames::kGranite:
+      return {.block = "block_sparse_moe.",
+              .router = "router.layer",
+              .shared = "shared_mlp.",
+              .shared_gate_up = "input_linear",
+              .shared_down = "output_linear"};
+    case ExpertNames::kErnie:
+      return {.correction = "mlp.moe_statics.e_score_correction_bias", .correction_is_row = true};
+    case ExpertNames::kGptOss:
+      return {.router = "router"};
+  }
+  return {};
+}
+
+}  // namespace
+
+void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights& w, Lister& list) {
+  const ExpertsConfig& experts = c.experts;
+  const int64_t hidden = c.hidden_size, inner = experts.intermediate_size;
+  const int64_t shared = experts.shared_size;
+  const ExpertTensorNames names = TensorNamesOf(experts.names);
+  const std::string block = layer + names.block;
+  const auto count = static_cast<size_t>(experts.num_experts);
+  w.gate.resize(count);
+  w.up.resize(count);
+  w.down.resize(count);
+  list.Matrix(block + names.router, experts.num_experts, hidden, Cut::kWhole, w.router);
+  list.last().is_router = true;
+  if (experts.biases) {
+    list.Vector(absl::StrCat(block, names.router, ".bias"), experts.num_experts, Cut::kWhole,
+                w.router_bias);
+  }
+  if (experts.correction) {
+    list.Vector(layer + names.correction, experts.num_experts, Cut::kWhole, w.correction);
+    if (names.correction_is_row) {
+      list.last().shape = {1, experts.num_experts};
+      list.last().rows = {0, 1};
+    }
+  }
+  const auto name = [&](size_t e, const char* own) {
+    return absl::StrCat(block, "experts.", e, ".", own);
+  };
+  for (size_t e = 0; e < count; ++e) {
+    list.Matrix(name(e, names.gate), inner, hidden, Cut::kExpertRows, w.gate[e]);
+    list.Matrix(name(e, names.up), inner, hidden, Cut::kExpertRows, w.up[e]);
+    list.Matrix(name(e, names.down), hidden, inner, Cut::kExpertColumns, w.down[e]);
+  }
+  const auto biases = [&](const char* own, int64_t n, Cut cut, kernels::Tensor& stack) {
+    for (size_t e = 0; e < count; ++e) list.Row(name(e, own) + ".bias", n, cut, stack);
+  };
+  if (experts.biases) {
+    biases(names.gate, inner, Cut::kExpertRows, w.gate_bias);
+    biases(names.up, inner, Cut::kExpertRows, w.up_bias);
+    biases(names.down, hidden, Cut::kWhole, w.down_bias);
+  }
+  if (shared == 0) return;
+  const std::string prefix = layer + names.shared;
+  if (names.shared_gate_up != nullptr) {
+    list.Joined(
+        prefix + names.shared_gate_up, hidden,
+        {{shared, Cut::kSharedRows, w.shared_gate}, {shared, Cut::kSharedRows, w.shared_up}});
+  } else {
+    list.Matrix(prefix + names.gate, shared, hidden, Cut::kSharedRows, w.shared_gate);
+    list.Matrix(prefix + names.up, shared, hidden, Cut::kSharedRows, w.shared_up);
+  }
+  list.Matrix(prefix + names.shared_down, hidden, shared, Cut::kSharedColumns, w.shared_down);
+  if (experts.shared_gate) {
+    list.Matrix(layer + "mlp.shared_expert_gate", 1, hidden, Cut::kWhole, w.shared_switch);
+    list.last().is_router = true;
+  }
+}
+
+}  // namespace continuo::model

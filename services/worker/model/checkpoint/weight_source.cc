@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/checkpoint/weight_source.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace continuo::model {
+
+WeightSource::WeightSource(const StoredTensor& stored, const WeightSpec& spec,
+                           const WeightPart& part)
+    : stored_(stored),
+      type_(FindStoredType(stored.dtype)),
+      name_(spec.name),
+      order_(spec.order),
+      part_(part),
+      columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
+
+int64_t WeightSource::StoredRow(int64_t row) const {
+  int64_t stored_row = order_.StoredRow(part_.rows.begin + row);
+  if (const int64_t head = stored_.interleaved_head; head != 0) {
+    const int64_t in_head = stored_row % head, half = head / 2;
+    stored_row += in_head % half * 2 + in_head / half - in_head;
+  }
+  return stored_.row_begin + stored_row * stored_.row_step;
+}
+
+bool WeightSource::RowsAreInOrder() const {
+  return order_.is_plain() && stored_.interleaved_head == 0 && stored_.row_step == 1;
+}
+
+const uint8_t* WeightSource::Row(int64_t row) const {
+  return stored_.bytes.data() + StoredRow(row) * (columns_ / type_->block * type_->bytes);
+}
+
+bool WeightSource::HasBytesOf(kernels::DType dtype) const {
+  return stored_.quantised == nullptr && type_->dtype == dtype &&
+         part_.columns.size() == columns_ && stored_.column_stride == 0 && RowsAreInOrder();
+}
+
+absl::Status WeightSource::Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
+                                kernels::Device& device) const {
+  const int64_t row_bytes = part_.columns.size() * static_cast<int64_t>(kernels::SizeOf(dtype));
+  constexpr int kTasks = 16;
+  std::array<bool, kTasks> fits;
+  device.ParallelFor(kTasks, [&](int task) {
+    const int64_t first = n * task / kTasks, end = n * (task + 1) / kTasks;
+    fits[static_cast<size_t>(task)] =
+        Convert(begin + first, end - first, dtype, out + first * row_bytes, row_bytes);
+  });
+  if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "weights: tensor ", name_, " has elements that overflow fp16, whose largest is 65504"));
+}
+
+bool WeightSource::Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
+                           int64_t row_bytes) const {
+  const int64_t first = part_.columns.begin, columns = part_.columns.size();
+  if (stored_.column_stride != 0) return ConvertTurned(row, n, dtype, out, row_bytes);
+  if (stored_.quantised != nullptr && RowsAreInOrder()) {
+    return ConvertQuantised(out, dtype, *stored_.quantised, StoredRow(row), n, first, columns);
+  }
+  bool fits = true;
+  for (int64_t r = 0; r < n; ++r) {
+    uint8_t* const to = out + r * row_bytes;
+    fits &= stored_.quantised != nullptr ? ConvertQuantised(to, dtype, *stored_.quantised,
+                                                            StoredRow(row + r), 1, first, columns)
+                                         : type_->convert(to, dtype, Row(row + r), first, columns);
+  }
+  return fits;
+}
+
+bool WeightSource::ConvertTurned(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
+                                 int64_t row_bytes) const {
+  const int64_t columns = part_.columns.size(), size = type_->bytes;
+  std::vector<uint8_t> rows(static_cast<size_t>(n * columns * size));
+  for (int64_t c = 0; c < columns; ++c) {
+    const uint8_t* const column =
+        stored_.bytes.data() + (part_.columns.begin + c) * stored_.column_stride * size;
+    for (int64_t r = 0; r < n; ++r) {
+      std::memcpy(rows.data() + (r * columns + c) * size, column + StoredRow(row + r) * size,
+                  static_cast<size_t>(size));
+    }
+  }
+  bool fits = true;
+  for (int64_t r = 0; r < n; ++r) {
+    fits &=
+        type_->convert(out + r * row_bytes, dtype, rows.data() + r * columns * size, 0, columns);
+  }
+  return fits;
+}
+
+}  // namespace continuo::model
