@@ -141,6 +141,7 @@ absl::Status Gateway::ConnectWorkers() {
   options.on_change = [this] { health_.Update(); };
   pool_ = std::make_unique<WorkerPool>(std::move(options), &view_, &router_, timer_.get(), &clock_);
   transport_ = std::make_unique<GrpcWorkerTransport>(pool_.get());
+  step_feed_ = std::make_unique<GrpcStepFeed>(pool_.get());
   return absl::OkStatus();
 }
 
@@ -210,6 +211,7 @@ absl::Status Gateway::StartHttp() {
       .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
       .fleet = [this] { return view_.Get(); },
       .text = service_.get(),
+      .steps = step_feed_.get(),
       .version = std::string(common::Version()),
       .cors = std::move(cors)});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));
@@ -250,6 +252,7 @@ Gateway::~Gateway() {
   server_.reset();
   service_.reset();
   spans_.reset();
+  step_feed_.reset();
   transport_.reset();
   // The two call each other: the threads of discovery end before the pool, its object after it.
   if (pool_ != nullptr) discovery_->Stop();
@@ -265,7 +268,10 @@ void Gateway::AnnounceDrain() {
 
 void Gateway::BeginDrain() {
   service_->BeginDrain();
-  if (http_server_ != nullptr) http_server_->BeginDrain();
+  if (http_server_ != nullptr) {
+    http_server_->BeginDrain();
+    http_api_->BeginDrain();
+  }
   AnnounceDrain();
 }
 

@@ -28,6 +28,7 @@
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
 #include "services/gateway/scaler/scaler.h"
+#include "services/gateway/workers/grpc_step_feed.h"
 #include "services/gateway/workers/grpc_worker_transport.h"
 #include "services/gateway/workers/worker_pool.h"
 
@@ -96,6 +97,7 @@ class Gateway {
   std::unique_ptr<Discovery> discovery_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<GrpcWorkerTransport> transport_;
+  std::unique_ptr<GrpcStepFeed> step_feed_;
   std::unique_ptr<common::SpanExporter> spans_;  // Null where nothing is traced.
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<common::GrpcServer> server_;

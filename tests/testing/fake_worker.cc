@@ -132,6 +132,35 @@ class FakeWorker::Load : public v1::WorkerService::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status WatchSteps(grpc::ServerContext* context, const v1::WatchStepsRequest*,
+                          grpc::ServerWriter<v1::WatchStepsResponse>* writer) override {
+    size_t next;
+    {
+      absl::MutexLock lock(&w_->mutex_);
+      if (!w_->step_watches_refused_.ok()) return w_->step_watches_refused_;
+      ++w_->num_step_watches_;
+      next = w_->steps_.size();
+    }
+    writer->SendInitialMetadata();
+    while (!context->IsCancelled()) {
+      v1::WatchStepsResponse response;
+      {
+        absl::MutexLock lock(&w_->mutex_);
+        const auto news = [&]() ABSL_SHARED_LOCKS_REQUIRED(w_->mutex_) {
+          return w_->killed_ || w_->steps_.size() > next;
+        };
+        // A call that is cancelled wakes nobody.
+        if (!w_->mutex_.AwaitWithTimeout(absl::Condition(&news), absl::Milliseconds(10))) continue;
+        if (w_->killed_) break;
+        response = w_->steps_[next++];
+      }
+      if (!writer->Write(response)) break;
+    }
+    absl::MutexLock lock(&w_->mutex_);
+    --w_->num_step_watches_;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the fake worker ends");
+  }
+
  private:
   FakeWorker* const w_;
 };
@@ -216,6 +245,24 @@ void FakeWorker::EndWatches() {
   absl::MutexLock lock(&mutex_);
   end_watches_ = num_watches_;
   ++report_version_;
+}
+
+void FakeWorker::SendSteps(const v1::WatchStepsResponse& response) {
+  absl::MutexLock lock(&mutex_);
+  steps_.push_back(response);
+}
+
+void FakeWorker::RefuseStepWatches(grpc::Status status) {
+  absl::MutexLock lock(&mutex_);
+  step_watches_refused_ = std::move(status);
+}
+
+bool FakeWorker::WaitForStepWatches(int number) const {
+  absl::MutexLock lock(&mutex_);
+  const auto condition = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return num_step_watches_ == number;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&condition), absl::Minutes(1));
 }
 
 int FakeWorker::num_watches() const {

@@ -58,6 +58,12 @@ class FakeWorker {
   void EndWatches();
   // The number of WatchLoads opened so far.
   int num_watches() const;
+  // Sends a response to every open WatchSteps.
+  void SendSteps(const v1::WatchStepsResponse& response);
+  // New WatchSteps end with this status; OK: they are taken.
+  void RefuseStepWatches(grpc::Status status);
+  // Waits until this number of WatchSteps is open. Returns false after a minute.
+  bool WaitForStepWatches(int number) const;
   // Breaks all streams and closes the port, as when the process dies.
   void Kill();
   // Starts a new process at the same port.
@@ -90,6 +96,9 @@ class FakeWorker {
   int num_watches_ ABSL_GUARDED_BY(mutex_) = 0;
   int end_watches_ ABSL_GUARDED_BY(mutex_) = 0;  // Watches up to this number end.
   bool killed_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_step_watches_ ABSL_GUARDED_BY(mutex_) = 0;  // Open ones.
+  grpc::Status step_watches_refused_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::WatchStepsResponse> steps_ ABSL_GUARDED_BY(mutex_);  // Everything sent.
   int incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
 };

@@ -10,6 +10,7 @@
 #include "services/base/byte_budget.h"
 #include "services/gateway/openai/call_headers.h"
 #include "services/gateway/openai/fleet_json.h"
+#include "services/gateway/openai/http/event_stream.h"
 #include "services/gateway/openai/http/inflate.h"
 #include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/error_json.h"
@@ -80,15 +81,6 @@ absl::Status CheckRoom(const Answer& answer, const HttpLimits& limits, ByteBudge
       protocol::kReasonOverloaded);
 }
 
-// Sends the header of a stream of events.
-asio::awaitable<void> BeginEvents(HttpConnection& connection, HttpHeaders headers) {
-  headers.emplace_back("Cache-Control", "no-cache");
-  // Without it nginx would keep events back.
-  headers.emplace_back("X-Accel-Buffering", "no");
-  co_await connection.BeginStream("text/event-stream; charset=utf-8", std::move(headers),
-                                  ": keep-alive\n\n");
-}
-
 // Clients of Anthropic's API say which version of it they speak.
 ModelsForm ModelsFormOf(const HttpRequest& request) {
   return request["anthropic-version"].empty() ? ModelsForm::kOpenAi : ModelsForm::kAnthropic;
@@ -105,6 +97,7 @@ HttpResponse Text(int status, std::string body) {
 Api::Api(ApiDependencies dependencies)
     : dependencies_(std::move(dependencies)),
       text_(dependencies_.text, dependencies_.clock),
+      steps_(dependencies_.steps, dependencies_.clock, dependencies_.max_step_watchers),
       start_seconds_(absl::ToUnixSeconds(dependencies_.clock->Now())) {}
 
 Api::~Api() {
@@ -283,6 +276,9 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
     case RouteId::kCountTokens:
       co_await AnswerText(connection, route.id, std::move(request));
       co_return;
+    case RouteId::kSteps:
+      co_await WatchSteps(connection, std::move(request));
+      co_return;
     default:
       break;
   }
@@ -307,6 +303,37 @@ asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
     ErrorForm form = FormOf(route);
     form.names.as_written = answer.as_written;
     response = ErrorOf(form, answer.status, {});
+  }
+  co_await connection.Respond(std::move(response));
+}
+
+asio::awaitable<void> Api::WatchSteps(HttpConnection& connection, HttpRequest request) {
+  const ClientCall call = CallOf(request, dependencies_.clock->Now());
+  absl::StatusOr<std::string> tenant = dependencies_.service->Authenticate(call);
+  absl::Status status = tenant.status();
+  const std::string correlation_id = call.correlation_id;
+  if (status.ok()) {
+    std::vector<std::string> models;
+    for (v1::Model& model : dependencies_.models(call)) {
+      models.push_back(std::move(*model.mutable_name()));
+    }
+    StepsApi::Asked asked = {.tenant = *std::move(tenant),
+                             .worker = QueryValue(connection.query(), "worker").value_or(""),
+                             .fleet = dependencies_.fleet,
+                             .may_use =
+                                 [models = std::move(models)](const std::string& model) {
+                                   return std::ranges::find(models, model) != models.end();
+                                 },
+                             .deadline = call.deadline,
+                             .is_head = request.method() == http::verb::head};
+    DropBody(connection, request);
+    status = co_await steps_.Serve(connection, std::move(asked));
+  }
+  if (status.ok()) co_return;
+  dependencies_.service->OnRejected("", correlation_id, status);
+  HttpResponse response = ErrorOf(RouteId::kSteps, status, {});
+  if (absl::IsNotFound(status)) {
+    response.body = ErrorJson(404, std::string(status.message()), "worker_not_found");
   }
   co_await connection.Respond(std::move(response));
 }

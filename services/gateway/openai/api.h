@@ -20,8 +20,10 @@
 #include "services/gateway/openai/generation_queue.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/steps/steps_api.h"
 #include "services/gateway/openai/text_api.h"
 #include "services/gateway/relay/generate_service.h"
+#include "services/gateway/relay/step_feed.h"
 #include "services/gateway/routing/load_view.h"
 
 namespace continuo::gateway::openai {
@@ -36,6 +38,8 @@ struct ApiDependencies {
   std::function<std::string()> metrics;  // in Prometheus' text format
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
   TextService* text = nullptr;
+  StepFeed* steps = nullptr;  // null: steps are not told
+  int max_step_watchers = 32;
   std::string version;  // of the program
   CorsPolicy cors;
 };
@@ -51,6 +55,9 @@ class Api : public HttpHandler {
   boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) override;
   HttpResponse Error(int status, std::string_view message) override;
   HttpHeaders CommonHeaders(const HttpRequest& header) override;
+
+  // Ends what would go on as long as its client does: the watches of steps.
+  void BeginDrain() { steps_.BeginDrain(); }
 
  private:
   // A call whose generations run.
@@ -70,6 +77,7 @@ class Api : public HttpHandler {
                                       Running call);
   boost::asio::awaitable<void> AnswerText(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
+  boost::asio::awaitable<void> WatchSteps(HttpConnection& connection, HttpRequest request);
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
   HttpResponse Get(const Route& route, const HttpRequest& request);
@@ -82,6 +90,7 @@ class Api : public HttpHandler {
 
   const ApiDependencies dependencies_;
   TextApi text_;
+  StepsApi steps_;
   const int64_t start_seconds_;  // Unix time of the server's start
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;

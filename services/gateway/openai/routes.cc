@@ -25,6 +25,7 @@ constexpr Route kRoutes[] = {
      .needs_key = true},
     {.id = RouteId::kModels, .path = "/v1/models", .takes_get = true, .needs_key = true},
     {.id = RouteId::kModel, .path = "/v1/models/{model}", .takes_get = true, .needs_key = true},
+    {.id = RouteId::kSteps, .path = "/v1/steps", .takes_get = true, .needs_key = true},
     {.id = RouteId::kTokenize, .path = "/tokenize", .takes_post = true, .needs_key = true},
     {.id = RouteId::kTokenize, .path = "/v1/tokenize", .takes_post = true, .needs_key = true},
     {.id = RouteId::kDetokenize, .path = "/detokenize", .takes_post = true, .needs_key = true},

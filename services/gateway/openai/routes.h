@@ -19,6 +19,7 @@ enum class RouteId {
   kResponses,
   kCountTokens,
   kModels,
+  kSteps,
   kModel,  // its path has the model's name at the end
   kTokenize,
   kDetokenize,

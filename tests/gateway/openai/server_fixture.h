@@ -28,6 +28,15 @@ class ServerTest : public ::testing::Test {
   void StartServer(HttpLimits limits = {}) {
     ApiDependencies dependencies = FakeApi(&service_, &clock_);
     dependencies.cors = cors_;
+    dependencies.steps = steps_;
+    dependencies.max_step_watchers = max_step_watchers_;
+    if (!models_.empty()) {
+      dependencies.models = [this](const ClientCall& /*call*/) {
+        std::vector<v1::Model> models;
+        for (const std::string& name : models_) models.emplace_back().set_name(name);
+        return models;
+      };
+    }
     api_ = std::make_unique<Api>(std::move(dependencies));
     auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
                                     api_.get());
@@ -72,6 +81,9 @@ class ServerTest : public ::testing::Test {
 
   const SystemClock clock_{};
   CorsPolicy cors_;
+  StepFeed* steps_ = nullptr;
+  int max_step_watchers_ = 32;
+  std::vector<std::string> models_;  // of callers; empty: those of FakeApi
   FakeGenerateService service_;
   std::unique_ptr<Api> api_;
   std::unique_ptr<HttpServer> server_;
