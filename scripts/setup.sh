@@ -10,7 +10,7 @@
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, original
 #                               tokenizers, lm-eval, SmolLM2
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
-#   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
+#   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples, and Chromium, for tests/e2e/page
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
 #   scripts/setup.sh --cuda=12  also those of CUDA 12, below build/cuda-toolkit-12, for the preset cuda12
 #   scripts/setup.sh --arm64    also a cross compiler, qemu and libraries for the preset arm64
@@ -67,6 +67,7 @@ if [ "$want_clients" = 1 ]; then
   command -v npm >/dev/null || packages+=(npm)
   command -v javac >/dev/null || packages+=(default-jdk-headless)
   command -v mvn >/dev/null || packages+=(maven)
+  command -v chromium >/dev/null || packages+=(chromium fonts-dejavu-core)
 fi
 
 missing=()

@@ -294,27 +294,6 @@ class NodeTest(ServiceTest):
                                            "param": "temperature"})
         self.wait_until_idle()
 
-    def test_page(self):
-        expected = self.client.chat.completions.create(
-            model=MODEL, messages=MESSAGES, temperature=0, max_tokens=20).choices[0].message.content
-        script = pathlib.Path(__file__).with_name("page_node.js")
-        run = subprocess.run(["node", script], capture_output=True, text=True, timeout=120,
-                             env={**os.environ, "PAGE_URL": self.url, "QUESTION": QUESTION,
-                                  "TOOLS": json.dumps(TOOLS)})
-        self.assertEqual(run.returncode, 0, run.stderr)
-        result = json.loads(run.stdout)
-        self.assertEqual(result["answer"], expected)
-        self.assertIn("Tools: ", result["no_json"])
-        self.assertEqual(result["call"], 'find_person {"name": "Mira"}')
-        self.assertEqual(result["after_call"], "Mira is in Lisbon.")
-        self.assertEqual(result["awaited"], "Result of find_person")
-        self.assertEqual(result["model"], MODEL)
-        self.assertEqual(result["fleet"][1:3], [MODEL, "serving"])
-        self.assertIn("generated", result["told"])
-        self.assertIn("temperature", result["error"])
-        self.assertIn("ended by you", result["cancelled"])
-        self.wait_until_idle()
-
 
 class LifecycleTest(unittest.TestCase):
     """Gateways and workers that end while HTTP clients stream."""

@@ -129,11 +129,13 @@ ALLOWED = {
     "services/gateway/openai/responses": "services/base services/protocol proto services/gateway/openai/answer "
                                          "services/gateway/openai/json",
     "services/gateway/openai/http": "services/base services/base/net",
+    "services/gateway/openai/page": "services/base services/gateway/openai/http",
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "
                                      "services/gateway/openai/json services/gateway/relay services/gateway/routing",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
                                "services/gateway/openai/answer services/gateway/openai/messages "
-                               "services/gateway/openai/responses services/gateway/openai/steps "
+                               "services/gateway/openai/page services/gateway/openai/responses "
+                               "services/gateway/openai/steps "
                                "services/gateway/openai/http services/gateway/relay services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "

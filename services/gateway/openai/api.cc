@@ -16,7 +16,7 @@
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/models_json.h"
-#include "services/gateway/openai/page.h"
+#include "services/gateway/openai/page/page.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/openai/unknown_path.h"
 #include "services/protocol/error.h"
