@@ -38,6 +38,16 @@ constexpr std::pair<std::string_view, const char*> kFields[] = {
     {"expert_count", nullptr},  // its field depends on the family
     {"expert_used_count", "num_experts_per_tok"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_weights_scale", "routed_scaling_factor"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"nextn_predict_layers", "num_nextn_predict_layers"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
     {"attention.sliding_window", "sliding_window"},
@@ -53,6 +63,7 @@ constexpr std::string_view kOtherKeys[] = {
     "vocab_size",
     "attention.value_length",
     "attention.causal",
+    "expert_gating_func",
     "rope.dimension_count",
     "rope.scaling.type",
     "rope.scaling.factor",
@@ -71,16 +82,34 @@ constexpr std::string_view kOtherKeys[] = {
 
 // Keys that some architectures alone have; of the others they are not known.
 constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
-    {"attention.scale", "granite"},
-    {"embedding_scale", "granite minicpm"},
-    {"residual_scale", "granite minicpm"},
-    {"logit_scale", "granite minicpm cohere2"},
+    {"attention.scale", "granite granitemoe"},
+    {"embedding_scale", "granite granitemoe minicpm"},
+    {"residual_scale", "granite granitemoe minicpm"},
+    {"logit_scale", "granite granitemoe minicpm cohere2"},
     {"attention.layer_norm_epsilon", "cohere2 starcoder2"},
     {"attention.temperature_scale", "mistral3"},
     {"attention.sliding_window_pattern", "gemma3 olmo2 cohere2 exaone4"},
     {"rope.freq_base_swa", "gemma3 olmo2 cohere2 exaone4"},
     {"rope.scaling.alpha", "hunyuan-dense"},
-    {"rope.scaling.yarn_log_multiplier", "mistral3"},
+    {"rope.scaling.yarn_log_multiplier", "mistral3 deepseek2"},
+    {"expert_shared_feed_forward_length", "qwen2moe"},
+    {"expert_shared_count", "glm4moe deepseek2"},
+    {"expert_group_count", "glm4moe deepseek2"},
+    {"expert_group_used_count", "glm4moe deepseek2"},
+    {"expert_weights_norm", "qwen2moe qwen3moe olmoe glm4moe deepseek2"},
+    {"expert_weights_scale", "glm4moe deepseek2"},
+    {"expert_gating_func", "glm4moe deepseek2"},
+    {"leading_dense_block_count", "glm4moe deepseek2"},
+    {"nextn_predict_layers", "glm4moe"},
+    {"attention.q_lora_rank", "deepseek2"},
+    {"attention.kv_lora_rank", "deepseek2"},
+};
+
+// The fields of the number of experts, where it is not num_experts.
+constexpr std::pair<std::string_view, const char*> kExpertCounts[] = {
+    {"llama", "num_local_experts"},    {"granitemoe", "num_local_experts"},
+    {"gpt-oss", "num_local_experts"},  {"glm4moe", "n_routed_experts"},
+    {"deepseek2", "n_routed_experts"},
 };
 
 // True if the architecture has a key of kOwnKeys, or the key is none of them.
@@ -167,7 +196,8 @@ class ConfigConverter {
     }
     const std::optional<int64_t> keys = file_.Whole(Key("attention.key_length"));
     const std::optional<int64_t> values = file_.Whole(Key("attention.value_length"));
-    if (values.has_value() && keys.has_value() && values != keys) {
+    const bool is_latent = architecture_.name == "deepseek2";
+    if (values.has_value() && keys.has_value() && values != keys && !is_latent) {
       return Error("keys of ", *keys, " and values of ", *values, " elements are not taken");
     }
     return absl::OkStatus();
@@ -196,17 +226,8 @@ class ConfigConverter {
 
   absl::Status AddFamily() {
     AddBiases();
-    const std::optional<int64_t> experts = file_.Whole(Key("expert_count"));
-    if (experts.has_value()) {
-      json_[architecture_.name == "llama" ? "num_local_experts" : "num_experts"] = *experts;
-    }
-    if (architecture_.name == "qwen3moe") {
-      // Files do not say it, and all models of the family have it.
-      json_["norm_topk_prob"] = true;
-      if (!json_.contains("intermediate_size")) {
-        json_["intermediate_size"] = json_.value("moe_intermediate_size", Json());
-      }
-    }
+    RETURN_IF_ERROR(AddExperts());
+    if (architecture_.name == "deepseek2") RETURN_IF_ERROR(AddLatent());
     AddMultipliers();
     RETURN_IF_ERROR(AddWindows());
     if (architecture_.name == "gemma2" || architecture_.name == "gemma3") {
@@ -223,12 +244,64 @@ class ConfigConverter {
     return absl::OkStatus();
   }
 
+  absl::Status AddExperts() {
+    const std::string_view name = architecture_.name;
+    if (const std::optional<int64_t> experts = file_.Whole(Key("expert_count"))) {
+      const auto* const field =
+          std::ranges::find(kExpertCounts, name, [](const auto& count) { return count.first; });
+      json_[field == std::end(kExpertCounts) ? "num_experts" : field->second] = *experts;
+    }
+    // Of what files do not say, all models of the family have the same.
+    if (name == "qwen3moe" && !json_.contains("norm_topk_prob")) json_["norm_topk_prob"] = true;
+    const Json size = json_.value("moe_intermediate_size", Json());
+    if (!json_.contains("intermediate_size") && !size.is_null()) json_["intermediate_size"] = size;
+    if (name == "gpt-oss") {
+      // Its field is that of dense layers.
+      if (!size.is_null()) json_["intermediate_size"] = size;
+      json_.erase("moe_intermediate_size");
+    }
+    if (name == "glm4moe") {
+      const int64_t gating = file_.Whole(Key("expert_gating_func")).value_or(kSigmoidGating);
+      if (gating != kSigmoidGating) return Error(Key("expert_gating_func"), " must be 2");
+      json_["use_qk_norm"] = HasTensor("attn_q_norm.weight");
+      // The blocks include those that predict further tokens.
+      const int64_t blocks = file_.Whole(Key("block_count")).value_or(0);
+      json_["num_hidden_layers"] = blocks - file_.Whole(Key("nextn_predict_layers")).value_or(0);
+    }
+    return absl::OkStatus();
+  }
+
+  // Sizes of latent vectors, and how experts are chosen.
+  absl::Status AddLatent() {
+    const int64_t gating = file_.Whole(Key("expert_gating_func")).value_or(kSoftmaxGating);
+    if (gating != kSoftmaxGating && gating != kSigmoidGating) {
+      return Error(Key("expert_gating_func"), " ", gating, " is not known; known are 1 and 2");
+    }
+    const int64_t keys = file_.Whole(Key("attention.key_length")).value_or(0);
+    const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(0);
+    json_.erase("head_dim");
+    json_["qk_rope_head_dim"] = rotated;
+    json_["qk_nope_head_dim"] = keys - rotated;
+    json_["v_head_dim"] = file_.Whole(Key("attention.value_length")).value_or(keys);
+    const bool has_groups = json_.contains("n_group");
+    if (gating == kSoftmaxGating) {
+      json_["topk_method"] = has_groups ? "group_limited_greedy" : "greedy";
+    } else if (!has_groups) {
+      json_["n_group"] = json_["topk_group"] = 1;
+    }
+    return absl::OkStatus();
+  }
+
   // Families have names of their own for the fields of biases.
   void AddBiases() {
     const bool in_attention = HasTensor("attn_q.bias");
     const std::string_view name = architecture_.name;
     if (name == "starcoder2" || name == "ernie4_5") {
       json_["use_bias"] = in_attention;
+      return;
+    }
+    if (name == "qwen2moe") {
+      json_["qkv_bias"] = in_attention;
       return;
     }
     // Qwen2 has them always, and no field.
@@ -314,17 +387,24 @@ class ConfigConverter {
     for (const auto& [key, field] : kNumbers) {
       if (const Value* value = file_.Find(Key(key))) scaling[field] = JsonOf(*value);
     }
+    // The one family whose files say so.
+    if (architecture_.name == "gpt-oss") scaling["truncate"] = false;
     const Value* const multiplier = file_.Find(Key("rope.scaling.yarn_log_multiplier"));
     if (multiplier == nullptr) return absl::OkStatus();
-    // Files that it was made of have the same number twice.
-    scaling["mscale"] = scaling["mscale_all_dim"] = JsonOf(*multiplier);
+    // Files that it was made of have the same number twice; DeepSeek's are divided by 10.
+    Json mscale = JsonOf(*multiplier);
+    if (architecture_.name == "deepseek2" && mscale.is_number()) {
+      constexpr double kDecimals = 1e6;  // those of an f32
+      mscale = std::round(mscale.get<double>() * 10 * kDecimals) / kDecimals;
+    }
+    scaling["mscale"] = scaling["mscale_all_dim"] = mscale;
     return absl::OkStatus();
   }
 
   absl::Status AddRope() {
     const int64_t head_dim = HeadDim(file_, architecture_);
     const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(head_dim);
-    if (head_dim > 0 && rotated != head_dim) {
+    if (head_dim > 0 && rotated != head_dim && architecture_.name != "deepseek2") {
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
     }
     Json scaling;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr Architecture kMixtral = {
     .name = "llama", .hugging_face = "MixtralForCausalLM", .interleaved_heads = true};
 constexpr Architecture kOlmo3 = {.name = "olmo2", .hugging_face = "Olmo3ForCausalLM"};
+constexpr Architecture kDeepSeekV3 = {.name = "deepseek2", .hugging_face = "DeepseekV3ForCausalLM"};
 
 constexpr Architecture kArchitectures[] = {
     {.name = "llama", .hugging_face = "LlamaForCausalLM", .interleaved_heads = true},
@@ -42,6 +44,12 @@ constexpr Architecture kArchitectures[] = {
     {.name = "internlm2", .hugging_face = "LlamaForCausalLM", .interleaved_heads = true},
     {.name = "minicpm", .hugging_face = "MiniCPMForCausalLM", .interleaved_heads = true},
     {.name = "starcoder2", .hugging_face = "Starcoder2ForCausalLM"},
+    {.name = "qwen2moe", .hugging_face = "Qwen2MoeForCausalLM"},
+    {.name = "olmoe", .hugging_face = "OlmoeForCausalLM"},
+    {.name = "granitemoe", .hugging_face = "GraniteMoeForCausalLM", .interleaved_heads = true},
+    {.name = "glm4moe", .hugging_face = "Glm4MoeForCausalLM"},
+    {.name = "gpt-oss", .hugging_face = "GptOssForCausalLM"},
+    {.name = "deepseek2", .hugging_face = "DeepseekV2ForCausalLM"},
 };
 
 // Names outside of layers, and those of the parts of a layer (llama.cpp's gguf-py, constants.py and
@@ -71,8 +79,44 @@ constexpr std::pair<std::string_view, std::string_view> kGlmParts[] = {
     {"post_ffw_norm", "post_mlp_layernorm"},
     {"ffn_up", "mlp.gate_up_proj"},
 };
+// Those that name the norm before the MLP so.
 constexpr std::pair<std::string_view, std::string_view> kSeedParts[] = {
     {"post_attention_norm", "post_attention_layernorm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGptOssParts[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.router"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGlmMoeParts[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+constexpr std::pair<std::string_view, std::string_view> kDeepSeekParts[] = {
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+constexpr std::pair<std::string_view, std::string_view> kQwenMoeParts[] = {
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGraniteMoeParts[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+};
+// Tensors whose names have no ending in Hugging Face's files.
+constexpr std::pair<std::string_view, std::string_view> kWholeParts[] = {
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {"attn_sinks.weight", "self_attn.sinks"},
 };
 constexpr std::pair<std::string_view, std::string_view> kHunYuanParts[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
@@ -106,10 +150,20 @@ std::string_view Lookup(Pairs pairs, std::string_view name) {
 }
 
 Pairs PartsOf(const Architecture& architecture) {
-  constexpr std::pair<std::string_view, Pairs> kOwnParts[] = {
-      {"gemma2", kGemmaParts},  {"gemma3", kGemmaParts},          {"phi3", kPhiParts},
-      {"olmo2", kGemmaParts},   {"exaone4", kGemmaParts},         {"glm4", kGlmParts},
-      {"seed_oss", kSeedParts}, {"hunyuan-dense", kHunYuanParts}, {"starcoder2", kStarCoderParts}};
+  constexpr std::pair<std::string_view, Pairs> kOwnParts[] = {{"gemma2", kGemmaParts},
+                                                              {"gemma3", kGemmaParts},
+                                                              {"phi3", kPhiParts},
+                                                              {"olmo2", kGemmaParts},
+                                                              {"exaone4", kGemmaParts},
+                                                              {"glm4", kGlmParts},
+                                                              {"seed_oss", kSeedParts},
+                                                              {"hunyuan-dense", kHunYuanParts},
+                                                              {"starcoder2", kStarCoderParts},
+                                                              {"gpt-oss", kGptOssParts},
+                                                              {"glm4moe", kGlmMoeParts},
+                                                              {"deepseek2", kDeepSeekParts},
+                                                              {"qwen2moe", kQwenMoeParts},
+                                                              {"granitemoe", kGraniteMoeParts}};
   for (const auto& [name, parts] : kOwnParts) {
     if (architecture.name == name) return parts;
   }
@@ -132,17 +186,29 @@ class Namer {
     int layer = 0;
     const bool in_layer =
         words.size() >= 4 && words[0] == "blk" && absl::SimpleAtoi(words[1], &layer) && layer >= 0;
-    if (in_layer && AddExperts(tensor, words, layer, out)) return;
-    if (in_layer && words.size() == 4) {
+    if (!in_layer) return out.push_back(Whole(tensor, std::string(tensor.name)));
+    if (AddExperts(tensor, words, layer, out)) return;
+    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+    // What predicts further tokens, which the model skips with its layer.
+    if (words[2] == "nextn") {
+      return out.push_back(
+          Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));
+    }
+    if (words.size() == 4) {
+      if (const std::string_view whole = Lookup(kWholeParts, absl::StrCat(words[2], ".", words[3]));
+          !whole.empty()) {
+        return out.push_back(Whole(tensor, absl::StrCat(prefix, Absl(whole))));
+      }
       std::string_view part = Lookup(PartsOf(architecture_), words[2]);
       if (part.empty()) part = Lookup(kParts, words[2]);
       if (!part.empty()) {
-        NamedTensor named =
-            Whole(tensor, absl::StrCat("model.layers.", layer, ".", Absl(part), ".", words[3]));
+        NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(part), ".", words[3]));
         const bool is_head = words[2] == "attn_q" || words[2] == "attn_k";
         if (is_head && architecture_.interleaved_heads) named.interleaved_head = head_dim_;
-        out.push_back(std::move(named));
-        return;
+        // A matrix of one row may be stored as a vector.
+        const bool is_row = words[2] == "ffn_gate_inp_shexp" && named.shape.size() == 1;
+        if (is_row) named.shape.insert(named.shape.begin(), 1);
+        return out.push_back(std::move(named));
       }
     }
     out.push_back(Whole(tensor, std::string(tensor.name)));
@@ -159,27 +225,31 @@ class Namer {
   bool AddExperts(const Tensor& tensor, const std::vector<std::string>& words, int layer,
                   std::vector<NamedTensor>& out) const {
     const bool is_mixtral = &architecture_ == &kMixtral;
+    const bool is_sparse = is_mixtral || architecture_.name == "granitemoe";
     for (const ExpertPart& part : kExpertParts) {
-      const auto name_of = [&](int64_t expert) {
+      const auto name_of = [&](int64_t expert, const std::string& kind) {
         return absl::StrCat("model.layers.", layer,
-                            is_mixtral ? ".block_sparse_moe.experts." : ".mlp.experts.", expert,
-                            ".", Absl(is_mixtral ? part.mixtral : part.usual), ".weight");
+                            is_sparse ? ".block_sparse_moe.experts." : ".mlp.experts.", expert, ".",
+                            Absl(is_mixtral ? part.mixtral : part.usual), ".", kind);
       };
       int expert = 0;
       if (words.size() == 5 && words[2] == part.name && words[4] == "weight" &&
           absl::SimpleAtoi(words[3], &expert) && expert >= 0) {
-        out.push_back(Whole(tensor, name_of(expert)));
+        out.push_back(Whole(tensor, name_of(expert, words[4])));
         return true;
       }
-      const bool is_joined =
-          words.size() == 4 && words[2] == absl::StrCat(Absl(part.name), "_exps");
-      if (!is_joined || words[3] != "weight" || tensor.shape.size() != 3) continue;
+      const bool is_joined = words.size() == 4 &&
+                             words[2] == absl::StrCat(Absl(part.name), "_exps") &&
+                             tensor.shape.size() == (words[3] == "weight" ? 3u
+                                                     : words[3] == "bias" ? 2u
+                                                                          : 0u);
+      if (!is_joined) continue;
       const size_t count = static_cast<size_t>(tensor.shape[0]);
       const size_t size = tensor.bytes.size() / count;
       for (size_t e = 0; e < count; ++e) {
-        out.push_back({.name = name_of(static_cast<int64_t>(e)),
+        out.push_back({.name = name_of(static_cast<int64_t>(e), words[3]),
                        .type = tensor.type,
-                       .shape = {tensor.shape[1], tensor.shape[2]},
+                       .shape = {tensor.shape.begin() + 1, tensor.shape.end()},
                        .bytes = tensor.bytes.subspan(e * size, size)});
       }
       return true;
@@ -202,6 +272,7 @@ std::vector<Architecture> Architectures() {
   std::vector<Architecture> all(std::begin(kArchitectures), std::end(kArchitectures));
   all.push_back(kMixtral);
   all.push_back(kOlmo3);
+  all.push_back(kDeepSeekV3);
   return all;
 }
 
@@ -215,6 +286,10 @@ absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
   // OLMo 3 is written as OLMo 2 with windows.
   if (name == kOlmo3.name && file.Find("olmo2.attention.sliding_window") != nullptr) {
     return &kOlmo3;
+  }
+  // The later versions are written as the second one whose experts have sigmoid scores.
+  if (name == kDeepSeekV3.name && file.Whole("deepseek2.expert_gating_func") == kSigmoidGating) {
+    return &kDeepSeekV3;
   }
   std::string known;
   for (const Architecture& architecture : kArchitectures) {

@@ -21,6 +21,9 @@ struct Architecture {
   bool gains_include_one = false;  // of a family whose Hugging Face files have gains minus one
 };
 
+// The values of expert_gating_func that are known.
+inline constexpr int64_t kSoftmaxGating = 1, kSigmoidGating = 2;
+
 // All architectures that are known.
 std::vector<Architecture> Architectures();
 

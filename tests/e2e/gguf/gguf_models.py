@@ -76,8 +76,32 @@ FAMILIES = {
                                   "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None,
                                   "tie_word_embeddings": True}),
 }
+MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 256}
+DEEPSEEK = MOE | {"n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1, "kv_lora_rank": 256,
+                  "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32, "num_key_value_heads": 8}
+FAMILIES |= {
+    "qwen2moe": ("qwen2moe", MOE | {"architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4,
+                                    "shared_expert_intermediate_size": 512}),
+    "olmoe": ("olmoe", {"architectures": ["OlmoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2}),
+    "granitemoe": ("granitemoe", {"architectures": ["GraniteMoeForCausalLM"], "num_local_experts": 4,
+                                  "num_experts_per_tok": 2, "attention_multiplier": 0.25, "embedding_multiplier": 12.0,
+                                  "residual_multiplier": 0.25, "logits_scaling": 8.0}),
+    "glm4moe": ("glm4moe", MOE | {"architectures": ["Glm4MoeForCausalLM"], "head_dim": 32, "attention_bias": True,
+                                  "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1,
+                                  "partial_rotary_factor": 0.5, "use_qk_norm": True, "norm_topk_prob": True,
+                                  "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1}),
+    "gpt_oss": ("gpt-oss", {"architectures": ["GptOssForCausalLM"], "head_dim": 32, "num_local_experts": 4,
+                            "num_experts_per_tok": 2, "sliding_window": 16, "rope_theta": 150000.0,
+                            "rope_scaling": YARN | {"truncate": False}}),
+    "deepseek_v2": ("deepseek2", DEEPSEEK | {"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "greedy",
+                                             "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0,
+                                             "rope_scaling": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707}}),
+    "deepseek_v3": ("deepseek2", DEEPSEEK | {"architectures": ["DeepseekV3ForCausalLM"], "q_lora_rank": 256,
+                                             "n_group": 4, "topk_group": 2, "norm_topk_prob": True,
+                                             "routed_scaling_factor": 2.5}),
+}
 # Those whose queries and keys have rotated pairs side by side in GGUF files alone.
-INTERLEAVED = ("llama", "granite", "smollm3", "mistral3", "minicpm")
+INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 
 
 def read_safetensors(path):
@@ -156,7 +180,7 @@ class Writer:
         out, config = self.out, self.config
         out.add_context_length(config["max_position_embeddings"])
         out.add_embedding_length(config["hidden_size"])
-        out.add_block_count(config["num_hidden_layers"])
+        out.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
         out.add_feed_forward_length(config["intermediate_size"])
         out.add_head_count(config["num_attention_heads"])
         out.add_head_count_kv(config["num_key_value_heads"])
@@ -167,17 +191,20 @@ class Writer:
         scaling = config.get("rope_parameters", config.get("rope_scaling", {}))
         out.add_rope_freq_base(config.get("rope_theta", scaling.get("rope_theta", 10000.0)))
         head_dim = config["hidden_size"] // config["num_attention_heads"]
-        out.add_rope_dimension_count(head_dim // 2 if self.arch == "glm4" else head_dim)
+        rotated = config.get("qk_rope_head_dim", head_dim // 2 if self.arch.startswith("glm4") else head_dim)
+        out.add_rope_dimension_count(rotated)
         self.add_newer(out, config, scaling)
         if "head_dim" in config:
             out.add_key_length(head_dim)
             out.add_value_length(head_dim)
-        experts = config.get("num_local_experts", config.get("num_experts"))
+        experts = next((config[field] for field in ("num_local_experts", "num_experts", "n_routed_experts")
+                        if field in config), None)
         if experts:
             out.add_expert_count(experts)
             out.add_expert_used_count(config["num_experts_per_tok"])
         if "moe_intermediate_size" in config:
             out.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        self.add_experts_keys(out, config)
         if config.get("sliding_window"):
             out.add_sliding_window(config["sliding_window"])
         if "attn_logit_softcapping" in config:
@@ -191,8 +218,37 @@ class Writer:
             for name in (("rope_factors_long", "rope_factors_short") if self.arch == "phi3" else ("rope_freqs",)):
                 out.add_tensor(f"{name}.weight", factors)
 
-    @staticmethod
-    def add_newer(out, config, scaling):
+    def add_experts_keys(self, out, config):
+        """Keys of routers, shared experts and latent vectors."""
+        if self.arch == "gpt-oss":
+            out.add_expert_feed_forward_length(config["intermediate_size"])
+        if "shared_expert_intermediate_size" in config:
+            out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+        if "n_shared_experts" in config:
+            out.add_expert_shared_count(config["n_shared_experts"])
+            out.add_leading_dense_block_count(config["first_k_dense_replace"])
+            out.add_expert_weights_scale(config["routed_scaling_factor"])
+            out.add_expert_weights_norm(config.get("norm_topk_prob", False))
+            is_softmax = config["architectures"] == ["DeepseekV2ForCausalLM"]
+            out.add_expert_gating_func(gguf.ExpertGatingFuncType.SOFTMAX if is_softmax
+                                       else gguf.ExpertGatingFuncType.SIGMOID)
+        if config.get("n_group", 1) > 1:
+            out.add_expert_group_count(config["n_group"])
+            out.add_expert_group_used_count(config["topk_group"])
+        if "num_nextn_predict_layers" in config:
+            out.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+            layer = config["num_hidden_layers"]
+            size = config["hidden_size"]
+            out.add_tensor(f"blk.{layer}.nextn.eh_proj.weight", np.zeros((size, 2 * size), "<f4"))
+            out.add_tensor(f"blk.{layer}.attn_norm.weight", np.zeros(size, "<f4"))
+        if "kv_lora_rank" in config:
+            if "q_lora_rank" in config:
+                out.add_q_lora_rank(config["q_lora_rank"])
+            out.add_kv_lora_rank(config["kv_lora_rank"])
+            out.add_key_length(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
+            out.add_value_length(config["v_head_dim"])
+
+    def add_newer(self, out, config, scaling):
         """Keys of families that are described by their mechanisms, as llama.cpp's converters write them."""
         if scaling.get("rope_type") in ("linear", "yarn"):
             out.add_rope_scaling_type(gguf.RopeScalingType(scaling["rope_type"]))
@@ -202,7 +258,9 @@ class Writer:
             if "attention_factor" in scaling:
                 out.add_rope_scaling_attn_factors(scaling["attention_factor"])
             if "mscale_all_dim" in scaling:
-                out.add_rope_scaling_yarn_log_mul(scaling["mscale_all_dim"])
+                tenth = 0.1 if self.arch == "deepseek2" else 1
+                out.add_rope_scaling_yarn_log_mul(tenth * scaling["mscale_all_dim"])
+            if "llama_4_scaling_beta" in scaling:
                 out.add_attn_temperature_scale(scaling["llama_4_scaling_beta"])
         if "rope_local_base_freq" in config:
             out.add_rope_freq_base_swa(config["rope_local_base_freq"])
@@ -253,12 +311,18 @@ class Writer:
             if ".experts." in name:
                 experts[name] = values
                 continue
-            new = names.get_name(name.replace("block_sparse_moe.gate", "mlp.gate"), try_suffixes=(".weight", ".bias"))
+            known = name.replace("block_sparse_moe.gate", "mlp.gate").replace("_correction_bias", "_correction.bias")
+            new = names.get_name(known, try_suffixes=(".weight", ".bias"))
+            if name.endswith("sinks"):
+                new += ".weight"
             part = new.split(".")[-2]
             permuted = heads.get(part) if self.arch in INTERLEAVED else None
             if permuted:
                 values = interleaved(values, permuted)
-            if values.ndim == 1:
+            if new == "blk.0.ffn_gate_inp_shexp.weight":
+                # Writers differ about a matrix of one row.
+                self.out.add_tensor(new, values[0])
+            elif values.ndim == 1:
                 one = np.float32(self.arch.startswith("gemma") and name.endswith("norm.weight"))
                 self.out.add_tensor(new, values + one)
             else:
@@ -278,14 +342,18 @@ class Writer:
         return values
 
     def add_experts(self, experts, meant):
-        """All experts' matrices of a kind are one tensor."""
+        """All experts' matrices of a kind are one tensor, and so are their biases."""
         joined = {}
         for name in experts:
-            layer, expert, matrix = (name.split(".")[i] for i in (2, 5, 6))
+            layer, expert, matrix, kind = (name.split(".")[i] for i in (2, 5, 6, 7))
             part = {"w1": "gate", "w3": "up", "w2": "down"}.get(matrix, matrix.removesuffix("_proj"))
-            joined.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", {})[int(expert)] = name
+            joined.setdefault(f"blk.{layer}.ffn_{part}_exps.{kind}", {})[int(expert)] = name
         for new, members in joined.items():
-            values = self.add_matrix(new, np.stack([experts[members[i]] for i in range(len(members))]))
+            values = np.stack([experts[members[i]] for i in range(len(members))])
+            if new.endswith(".weight"):
+                values = self.add_matrix(new, values)
+            else:
+                self.out.add_tensor(new, values)
             for i, name in members.items():
                 meant[name] = values[i]
 

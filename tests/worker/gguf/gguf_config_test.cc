@@ -149,6 +149,71 @@ TEST(GgufConfigTest, FieldsOfNewerFamiliesAreThoseOfTheirOwn) {
   EXPECT_EQ(starcoder2["use_bias"], false);
 }
 
+TEST(GgufConfigTest, FieldsOfExpertsAreThoseOfTheirFamily) {
+  const auto config = [](GgufWriter writer) {
+    const auto texts = ConfigOfBytes(writer.Bytes());
+    EXPECT_TRUE(texts.ok()) << texts.status();
+    return json::parse(texts->config);
+  };
+  const auto file = [](const std::string& architecture) {
+    return GgufWriter()
+        .Key("general.architecture", architecture)
+        .Key(architecture + ".block_count", uint32_t{4})
+        .Key(architecture + ".expert_count", uint32_t{16})
+        .Key(architecture + ".expert_used_count", uint32_t{2})
+        .Key(architecture + ".expert_feed_forward_length", uint32_t{96});
+  };
+  const json qwen = config(file("qwen2moe").Key("qwen2moe.expert_shared_feed_forward_length", 128));
+  EXPECT_EQ(qwen["num_experts"], 16);
+  EXPECT_EQ(qwen["moe_intermediate_size"], 96);
+  EXPECT_EQ(qwen["shared_expert_intermediate_size"], 128);
+  // The blocks include the one that predicts further tokens.
+  const json glm = config(file("glm4moe")
+                              .Key("glm4moe.nextn_predict_layers", uint32_t{1})
+                              .Key("glm4moe.leading_dense_block_count", uint32_t{1})
+                              .Key("glm4moe.expert_weights_norm", true)
+                              .Key("glm4moe.expert_gating_func", uint32_t{2}));
+  EXPECT_EQ(glm["num_hidden_layers"], 3);
+  EXPECT_EQ(glm["num_nextn_predict_layers"], 1);
+  EXPECT_EQ(glm["first_k_dense_replace"], 1);
+  EXPECT_EQ(glm["n_routed_experts"], 16);
+  EXPECT_EQ(glm["norm_topk_prob"], true);
+  const json gpt_oss = config(file("gpt-oss")
+                                  .Key("gpt-oss.rope.scaling.type", std::string("yarn"))
+                                  .Key("gpt-oss.rope.scaling.factor", 32.0f));
+  EXPECT_EQ(gpt_oss["intermediate_size"], 96);
+  EXPECT_FALSE(gpt_oss.contains("moe_intermediate_size"));
+  EXPECT_EQ(gpt_oss["rope_scaling"]["truncate"], false);
+  const auto deepseek = [&](uint32_t gating) {
+    return file("deepseek2")
+        .Key("deepseek2.attention.key_length", uint32_t{48})
+        .Key("deepseek2.attention.value_length", uint32_t{32})
+        .Key("deepseek2.rope.dimension_count", uint32_t{16})
+        .Key("deepseek2.attention.kv_lora_rank", uint32_t{64})
+        .Key("deepseek2.rope.scaling.type", std::string("yarn"))
+        .Key("deepseek2.rope.scaling.yarn_log_multiplier", 0.0707f)
+        .Key("deepseek2.expert_gating_func", gating);
+  };
+  const json v2 = config(deepseek(1)), v3 = config(deepseek(2));
+  EXPECT_EQ(v2["architectures"], json({"DeepseekV2ForCausalLM"}));
+  EXPECT_EQ(v2["topk_method"], "greedy");
+  EXPECT_EQ(v2["qk_rope_head_dim"], 16);
+  EXPECT_EQ(v2["qk_nope_head_dim"], 32);
+  EXPECT_EQ(v2["v_head_dim"], 32);
+  EXPECT_EQ(v2["rope_scaling"]["mscale_all_dim"], 0.707);
+  EXPECT_EQ(v3["architectures"], json({"DeepseekV3ForCausalLM"}));
+  EXPECT_EQ(v3["n_group"], 1);
+  // What would change the answer is refused.
+  const auto error = [](GgufWriter writer) {
+    return std::string(ConfigOfBytes(writer.Bytes()).status().message());
+  };
+  EXPECT_THAT(error(deepseek(3)), HasSubstr("expert_gating_func 3 is not known"));
+  EXPECT_THAT(error(file("glm4moe").Key("glm4moe.expert_gating_func", uint32_t{1})),
+              HasSubstr("expert_gating_func must be 2"));
+  EXPECT_THAT(error(file("granitemoe").Key("granitemoe.expert_shared_feed_forward_length", 128)),
+              HasSubstr("expert_shared_feed_forward_length is not known"));
+}
+
 TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {
   const std::string factors("\0\0\x80\x3f\0\0\0\x40", 8);  // 1 and 2
   const auto rope = [](GgufWriter writer) {
