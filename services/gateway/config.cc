@@ -22,7 +22,9 @@ constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("workers", &c.workers,
              "Addresses of the workers: host:port,host:port or dns:///NAME:PORT or "
-             "dns://SERVER:PORT/NAME:PORT. Several pools are given with their weights, and "
+             "dns://SERVER:PORT/NAME:PORT, or kubernetes:///SERVICE.NAMESPACE:PORT for the "
+             "endpoints of a Service of Kubernetes, which are watched. Several pools are given "
+             "with their weights, and "
              "with names for metrics: stable=TARGET@95;canary=TARGET@5.");
   flags.Require("workers");
   flags.TextList(

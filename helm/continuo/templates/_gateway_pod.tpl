@@ -2,7 +2,8 @@
 {{- define "continuo.gatewayPod" -}}
 {{- $g := .Values.gateway }}
 {{- $otlpTls := include "continuo.otlpTls" . }}
-{{- $mounts := or .Values.tls.enabled .Values.token.enabled .Values.apiKeys.secretName $otlpTls }}
+{{- $asksApi := eq $g.discovery "kubernetes" }}
+{{- $mounts := or .Values.tls.enabled .Values.token.enabled .Values.apiKeys.secretName $otlpTls $asksApi }}
 {{- /* Connections end after up to a tenth more than their time. */ -}}
 {{- $connections := int (ceil (mulf $g.connectionSeconds 1.1)) }}
 {{- include "continuo.podSpec" (list . $g (include "continuo.gatewaySelector" .)) | trim }}
@@ -110,6 +111,9 @@ containers:
       {{- if $otlpTls }}
       - {name: otlp-tls, mountPath: /etc/continuo/otlp, readOnly: true}
       {{- end }}
+      {{- if $asksApi }}
+      - {name: api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+      {{- end }}
       {{- with $g.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -136,6 +140,16 @@ volumes:
   {{- if $otlpTls }}
   - name: otlp-tls
     secret: {secretName: {{ .Values.otlpTls.secretName | quote }}, defaultMode: 0440}
+  {{- end }}
+  {{- if $asksApi }}
+  # What the kubelet mounts where tokens are mounted automatically, into this container alone.
+  - name: api-access
+    projected:
+      defaultMode: 0440
+      sources:
+        - serviceAccountToken: {path: token, expirationSeconds: 3607}
+        - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+        - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
   {{- end }}
   {{- with $g.extraVolumes }}
   {{- toYaml . | nindent 2 }}

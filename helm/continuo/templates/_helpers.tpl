@@ -74,10 +74,15 @@ app.kubernetes.io/component: worker
 {{- printf "%s-worker-%s" (include "continuo.fullname" (index . 0)) (index . 1) }}
 {{- end }}
 
-{{- /* Where the gateways find a pool's workers: an absolute name, asked for as it is. */ -}}
+{{- /* Where the gateways find a pool's workers: a Service, or an absolute name, asked for as it is. */ -}}
 {{- define "continuo.poolTarget" -}}
 {{- $root := index . 0 -}}
-dns:///{{ include "continuo.poolName" . }}.{{ $root.Release.Namespace }}.svc.{{ $root.Values.clusterDomain }}.:50051
+{{- $service := printf "%s.%s" (include "continuo.poolName" .) $root.Release.Namespace -}}
+{{- if eq $root.Values.gateway.discovery "kubernetes" -}}
+kubernetes:///{{ $service }}:50051
+{{- else -}}
+dns:///{{ $service }}.svc.{{ $root.Values.clusterDomain }}.:50051
+{{- end }}
 {{- end }}
 
 {{- define "continuo.workers" -}}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Resolvers find the addresses of workers: a fixed list, or a DNS name that is queried
-// periodically.
+// Resolvers find the addresses of workers: a fixed list, a DNS name that is queried periodically,
+// or the EndpointSlices of a Service of Kubernetes, which are watched.
 
 #include <functional>
 #include <memory>
@@ -37,11 +37,15 @@ struct ResolverOptions {
   // The minimum time between two queries after Refresh.
   absl::Duration refresh_interval = absl::Milliseconds(100);
   absl::Duration query_timeout = absl::Milliseconds(500);
+  // The folder in which Kubernetes mounts the pod's token for its API.
+  std::string_view service_account = "/var/run/secrets/kubernetes.io/serviceaccount";
 };
 
 // `target` is one pool of --workers: "host:port,host:port", or "dns:///NAME:PORT", or
-// "dns://SERVER:PORT/NAME:PORT" to query one server instead of the system's. INVALID_ARGUMENT says
-// what is wrong with it, with the name of the flag that it comes from.
+// "dns://SERVER:PORT/NAME:PORT" to query one server instead of the system's, or
+// "kubernetes:///SERVICE.NAMESPACE:PORT" for the ready endpoints of a Service, with its namespace
+// the pod's where none is named, and before the second slash an API server other than the pod's.
+// INVALID_ARGUMENT says what is wrong with it, with the name of the flag that it comes from.
 absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target,
                                                        const ResolverOptions& options = {},
                                                        std::string_view flag = "--workers");

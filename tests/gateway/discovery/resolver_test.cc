@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "tests/gateway/discovery/answers.h"
 #include "tests/gateway/discovery/dns_server.h"
 
 namespace continuo::gateway {
@@ -21,55 +22,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Queries often, so that tests are quick.
-constexpr ResolverOptions kQuick = {.min_interval = absl::Milliseconds(5),
-                                    .max_interval = absl::Milliseconds(20),
-                                    .refresh_interval = absl::Milliseconds(1),
-                                    .query_timeout = absl::Milliseconds(100)};
-
-// Queues the answers of a resolver.
-class Answers {
- public:
-  explicit Answers(const std::string& target, const ResolverOptions& options = kQuick)
-      : resolver_(*MakeResolver(target, options)) {
-    resolver_->Start([this](std::vector<std::string> addresses) {
-      absl::MutexLock lock(&mutex_);
-      answers_.push_back(std::move(addresses));
-    });
-  }
-  ~Answers() { resolver_->Stop(); }
-  // Returns the next answer; fails the test after a minute.
-  std::vector<std::string> Next() {
-    absl::MutexLock lock(&mutex_);
-    const auto any = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !answers_.empty(); };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&any), absl::Minutes(1))) {
-      ADD_FAILURE() << "no answer";
-      return {};
-    }
-    std::vector<std::string> next = std::move(answers_.front());
-    answers_.pop_front();
-    return next;
-  }
-  bool empty() const {
-    absl::MutexLock lock(&mutex_);
-    return answers_.empty();
-  }
-  Resolver& resolver() { return *resolver_; }
-
- private:
-  mutable absl::Mutex mutex_;
-  std::deque<std::vector<std::string>> answers_ ABSL_GUARDED_BY(mutex_);
-  const std::unique_ptr<Resolver> resolver_;
-};
-
 TEST(ResolverTest, AListIsItself) {
   Answers answers("b:2,a:1,b:2,[::1]:3");
   EXPECT_THAT(answers.Next(), ElementsAre("[::1]:3", "a:1", "b:2"));
 }
 
 TEST(ResolverTest, BadTargetsAreRefusedByName) {
-  for (const char* target : {"", "a", "a:0", "a:65536", "a:1,", "a:x", ":1", "::1:5", "dns://a",
-                             "dns:///name", "dns://server/name:1", "dns:///:5", "a b:1"}) {
+  for (const char* target :
+       {"", "a", "a:0", "a:65536", "a:1,", "a:x", ":1", "::1:5", "dns://a", "dns:///name",
+        "dns://server/name:1", "dns:///:5", "a b:1", "kubernetes:///a.b", "kubernetes:///A.b:1",
+        "kubernetes:///a.b.svc:1", "kubernetes://server/a.b:1", "kubernetes:///a.b:0",
+        "kubernetes://a.b:1"}) {
     const absl::Status status = MakeResolver(target).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << target;
     EXPECT_THAT(std::string(status.message()), HasSubstr("--workers")) << target;
