@@ -35,23 +35,10 @@ constexpr std::string_view kWaitingComment = ": waiting for a worker\n\n";
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-// The names of the members of a route's body.
-ErrorForm FormOf(RouteId route) {
-  ErrorForm form = route;
-  switch (route) {
-    case RouteId::kCompletions:
-      form.names = Endpoint::kCompletions;
-      break;
-    case RouteId::kTokenize:
-      form.names = Endpoint::kTokenize;
-      break;
-    case RouteId::kDetokenize:
-      form.names = Endpoint::kDetokenize;
-      break;
-    default:
-      break;
-  }
-  return form;
+// The id under the name that Anthropic's clients look for.
+HttpHeaders IdHeaders(const ErrorForm& form) {
+  if (!form.is_anthropics) return {};
+  return {{"request-id", form.request_id}};
 }
 
 // Frees the request, of which nothing is needed any more.
@@ -126,9 +113,43 @@ std::shared_ptr<GenerationQueue> Api::MakeQueue(HttpConnection& connection) {
       std::move(keep));
 }
 
-HttpResponse Api::Error(int status, std::string_view message) {
-  dependencies_.service->OnRejected("", "", StatusOf(status, message));
-  return {.status = status, .body = ErrorJson(status, message, "")};
+ErrorForm Api::FormOf(const HttpRequest& header) const {
+  const Route* const route = FindRoute(PathOf(View(header.target())));
+  ErrorForm form = route == nullptr ? RouteId::kPage : route->id;
+  switch (form.route) {
+    case RouteId::kCompletions:
+      form.names = Endpoint::kCompletions;
+      break;
+    case RouteId::kTokenize:
+      form.names = Endpoint::kTokenize;
+      break;
+    case RouteId::kDetokenize:
+      form.names = Endpoint::kDetokenize;
+      break;
+    case RouteId::kPage:
+    case RouteId::kModels:
+    case RouteId::kModel:
+      // Both APIs have these paths, or have paths that are not served.
+      form.is_anthropics = !header["anthropic-version"].empty();
+      break;
+    default:
+      break;
+  }
+  if (form.is_anthropics) form.request_id = dependencies_.service->MakeRequestId();
+  return form;
+}
+
+HttpResponse Api::ErrorOf(const HttpRequest& header, int status, std::string_view message,
+                          std::string_view code, std::string_view logged) {
+  const ClientCall call = CallOf(header, dependencies_.clock->Now());
+  dependencies_.service->OnRejected("", call.correlation_id, StatusOf(status, logged));
+  const ErrorForm form = FormOf(header);
+  return {
+      .status = status, .headers = IdHeaders(form), .body = ErrorBody(form, status, message, code)};
+}
+
+HttpResponse Api::Error(const HttpRequest& header, int status, std::string_view message) {
+  return ErrorOf(header, status, message, "", message);
 }
 
 HttpHeaders Api::CommonHeaders(const HttpRequest& header) {
@@ -167,39 +188,35 @@ HttpResponse Api::ErrorOf(const ErrorForm& form, const absl::Status& status,
 std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
   const std::string_view path = View(header.target());
   const http::verb method = header.method();
+  const std::string name(View(header.method_string()));
   if (method == http::verb::unknown || method == http::verb::connect) {
-    return Error(501, absl::StrCat("the method ", std::string(View(header.method_string())),
-                                   " is not served"));
+    return ErrorOf(header, 501, absl::StrCat("the method ", name, " is not served"), "",
+                   "the method is not served");
   }
   const Route* const route = FindRoute(path);
   if (method == http::verb::options && (route != nullptr || path == "*")) {
     return Options(header, route);
   }
   if (route == nullptr) {
-    dependencies_.service->OnRejected("", "", StatusOf(404, "there is nothing at this path"));
     // A HEAD gets the header of a GET.
-    const std::string_view name = method == http::verb::head ? "GET" : View(header.method_string());
-    return HttpResponse{.status = 404,
-                        .body = ErrorJson(404, UnknownPathMessage(name, path), "unknown_url")};
+    return ErrorOf(header, 404, UnknownPathMessage(method == http::verb::head ? "GET" : name, path),
+                   "unknown_url", "there is nothing at this path");
   }
-  const auto error = [&](int status, std::string_view message) {
-    HttpResponse response = Error(status, message);
-    response.body = ErrorBody(route->id, status, message);
-    return response;
-  };
   if (!Takes(*route, method)) {
     const std::string allow = AllowOf(route);
     HttpResponse response =
-        error(405, absl::StrCat("the method ", std::string(View(header.method_string())),
-                                " is not for this path, which takes ", allow));
+        Error(header, 405,
+              absl::StrCat("the method ", name, " is not for this path, which takes ", allow));
     response.headers.emplace_back("Allow", allow);
     return response;
   }
   if (const std::string_view coding = View(header[http::field::content_encoding]);
       !IsKnownCoding(coding)) {
-    HttpResponse response = error(
-        415, absl::StrCat("Content-Encoding: ", std::string(coding),
-                          " is not supported; a body may come as it is, or as gzip or deflate"));
+    HttpResponse response =
+        ErrorOf(header, 415,
+                absl::StrCat("Content-Encoding: ", std::string(coding),
+                             " is not supported; a body may come as it is, or as gzip or deflate"),
+                "", "Content-Encoding is not supported");
     response.headers.emplace_back("Accept-Encoding", "gzip, deflate");
     return response;
   }
@@ -208,7 +225,8 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
     const auto tenant = dependencies_.service->Authenticate(call);
     if (!tenant.ok()) {
       dependencies_.service->OnRejected("", call.correlation_id, tenant.status());
-      HttpResponse response = ErrorOf(FormOf(route->id), tenant.status(), {});
+      const ErrorForm form = FormOf(header);
+      HttpResponse response = ErrorOf(form, tenant.status(), IdHeaders(form));
       response.headers.emplace_back("WWW-Authenticate", "Bearer");
       return response;
     }
@@ -217,7 +235,7 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
 }
 
 HttpResponse Api::Ready() const {
-  if (dependencies_.ready()) return {.body = ""};
+  if (dependencies_.ready()) return {.content_type = ""};
   return {.status = 503,
           .headers = {{"Retry-After", "1"}},
           .body = ErrorJson(503, "no worker takes requests", "no_worker")};
@@ -256,8 +274,9 @@ HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
       return {.body = ModelJson(ModelsFormOf(request), model, start_seconds_)};
     }
   }
-  return ErrorOf(route.id,
-                 absl::NotFoundError(absl::StrCat("model \"", name, "\" is not served here")), {});
+  const ErrorForm form = FormOf(request);
+  return ErrorOf(form, absl::NotFoundError(absl::StrCat("model \"", name, "\" is not served here")),
+                 IdHeaders(form));
 }
 
 asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest request) {
@@ -290,6 +309,7 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
 asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
                                       HttpRequest request) {
   const std::string correlation_id = CallOf(request, dependencies_.clock->Now()).correlation_id;
+  ErrorForm form = FormOf(request);
   TextApi::Answer answer = co_await text_.Serve(connection, route, std::move(request));
   ByteBudget::Share room(&connection.answers_budget());
   if (answer.status.ok() && !room.ResizeLeavingRoom(static_cast<int64_t>(answer.body.size()))) {
@@ -297,12 +317,14 @@ asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
     room.Release();
     answer.status = protocol::OverloadedError("answers in one piece have taken their memory");
   }
-  HttpResponse response = {.body = std::move(answer.body)};
-  if (!answer.status.ok()) {
+  HttpResponse response;
+  if (answer.status.ok()) {
+    response.body = std::move(answer.body);
+    response.headers = IdHeaders(form);
+  } else {
     dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
-    ErrorForm form = FormOf(route);
     form.names.as_written = answer.as_written;
-    response = ErrorOf(form, answer.status, {});
+    response = ErrorOf(form, answer.status, IdHeaders(form));
   }
   co_await connection.Respond(std::move(response));
 }
@@ -341,14 +363,12 @@ asio::awaitable<void> Api::WatchSteps(HttpConnection& connection, HttpRequest re
 asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
                                     HttpRequest request) {
   ClientCall call = CallOf(request, dependencies_.clock->Now());
+  ErrorForm errors = FormOf(request);
   // The client's own id stands for nothing here but itself: several requests may have it.
-  const std::string id = dependencies_.service->MakeRequestId();
-  HttpHeaders headers;
+  const std::string id =
+      errors.is_anthropics ? errors.request_id : dependencies_.service->MakeRequestId();
+  HttpHeaders headers = IdHeaders(errors);
   if (request["x-request-id"].empty()) headers.emplace_back("x-request-id", id);
-  // The name that Anthropic's clients look for.
-  if (route == RouteId::kMessages) headers.emplace_back("request-id", id);
-  ErrorForm errors = FormOf(route);
-  errors.request_id = id;
   absl::StatusOr<HttpCall> parsed = ReadCall(route, request.body());
   if (!parsed.ok()) {
     dependencies_.service->OnRejected("", call.correlation_id,

@@ -53,7 +53,7 @@ class Api : public HttpHandler {
 
   std::optional<HttpResponse> Reject(const HttpRequest& header) override;
   boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) override;
-  HttpResponse Error(int status, std::string_view message) override;
+  HttpResponse Error(const HttpRequest& header, int status, std::string_view message) override;
   HttpHeaders CommonHeaders(const HttpRequest& header) override;
 
   // Ends what would go on as long as its client does: the watches of steps.
@@ -83,6 +83,11 @@ class Api : public HttpHandler {
   HttpResponse Get(const Route& route, const HttpRequest& request);
   // For probes: tells whether a worker takes requests.
   HttpResponse Ready() const;
+  // The form of the errors of a request, with an id of its own where the form has one.
+  ErrorForm FormOf(const HttpRequest& header) const;
+  // An error of HTTP itself, with its code in OpenAI's form. `logged` has no word of the client's.
+  HttpResponse ErrorOf(const HttpRequest& header, int status, std::string_view message,
+                       std::string_view code, std::string_view logged);
   HttpResponse ErrorOf(const ErrorForm& form, const absl::Status& status,
                        HttpHeaders headers) const;
   // A queue whose responses wake the connection.

@@ -49,10 +49,6 @@ absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
   return call;
 }
 
-bool IsOfMessages(RouteId route) {
-  return route == RouteId::kMessages || route == RouteId::kCountTokens;
-}
-
 // The names as the value of a header, which has to be short and of printable ASCII.
 std::string ListOf(const std::vector<std::string>& names) {
   constexpr size_t kMaxBytes = 256;
@@ -99,13 +95,17 @@ absl::Status WithResponsesName(const std::vector<int>& tool_places, const absl::
 
 }  // namespace
 
-std::string ErrorBody(RouteId route, int http_status, std::string_view message) {
-  return IsOfMessages(route) ? MessagesErrorJson(http_status, message)
-                             : ErrorJson(http_status, message, "");
+ErrorForm::ErrorForm(RouteId route)
+    : route(route), is_anthropics(route == RouteId::kMessages || route == RouteId::kCountTokens) {}
+
+std::string ErrorBody(const ErrorForm& form, int http_status, std::string_view message,
+                      std::string_view code) {
+  return form.is_anthropics ? MessagesErrorJson(http_status, message, form.request_id)
+                            : ErrorJson(http_status, message, code);
 }
 
 std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
-  if (IsOfMessages(form.route)) {
+  if (form.is_anthropics) {
     return MessagesErrorJson(form.names, status, form.request_id);
   }
   if (form.route == RouteId::kResponses && !form.names.as_written) {

@@ -23,18 +23,20 @@ namespace continuo::gateway::openai {
 
 // How the errors of a call are told.
 struct ErrorForm {
-  ErrorForm(RouteId route) : route(route) {}  // NOLINT: a call that was not read
+  ErrorForm(RouteId route);  // NOLINT: a call that was not read
 
   RouteId route;
+  bool is_anthropics = false;  // else it is OpenAI's
   ParamNames names;
-  std::string request_id;
+  std::string request_id;  // of Anthropic's form alone
 };
 
 // The body of an error of HTTP.
 std::string ErrorBody(const ErrorForm& form, const absl::Status& status);
 
-// The same for an error of HTTP itself.
-std::string ErrorBody(RouteId route, int http_status, std::string_view message);
+// The same for an error of HTTP itself. OpenAI's form has a code.
+std::string ErrorBody(const ErrorForm& form, int http_status, std::string_view message,
+                      std::string_view code);
 
 // A call as its body has it.
 struct HttpCall {

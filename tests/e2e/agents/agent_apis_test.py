@@ -243,6 +243,25 @@ class AgentApisTest(unittest.TestCase):
                                            messages=[{"role": "user", "content": "x"}])
         self.assertEqual(caught.exception.body["error"]["type"], "not_found_error")
 
+    def test_errors_of_http_itself_are_the_sdks(self):
+        large = [{"role": "user", "content": "x" * (9 << 20)}]
+        for ask, error, kind in (
+                (lambda: self.anthropic.models.retrieve("nope"), anthropic.NotFoundError, "not_found_error"),
+                (lambda: self.anthropic.messages.batches.list(), anthropic.NotFoundError, "not_found_error"),
+                (lambda: self.anthropic.messages.create(model=MODEL, max_tokens=5, messages=large),
+                 anthropic.APIStatusError, "request_too_large"),
+                (lambda: self.anthropic.messages.count_tokens(model="nope", messages=[
+                    {"role": "user", "content": "x"}]), anthropic.NotFoundError, "not_found_error")):
+            with self.assertRaises(error) as caught:
+                ask()
+            told = caught.exception.body
+            self.assertEqual((told["type"], told["error"]["type"]), ("error", kind))
+            self.assertEqual(told["request_id"], caught.exception.response.headers["request-id"])
+            self.assertTrue(told["request_id"])
+        counted = self.anthropic.messages.with_raw_response.count_tokens(
+            model=MODEL, messages=[{"role": "user", "content": "x"}])
+        self.assertTrue(counted.headers["request-id"])
+
     def test_models_in_the_form_of_the_caller(self):
         (model,) = self.anthropic.models.list().data
         self.assertEqual((model.id, model.type), (MODEL, "model"))

@@ -430,6 +430,8 @@ TEST_F(ApiTest, ProbesNeedNoKey) {
     const HttpClient::Response response = Get(path);
     EXPECT_EQ(response.result_int(), 200) << path;
     EXPECT_EQ(response.body(), "") << path;
+    // Nothing is no JSON.
+    EXPECT_EQ(response["Content-Type"], "") << path;
     service_.SetReady(false);
     const HttpClient::Response not_ready = Get(path);
     EXPECT_EQ(not_ready.result_int(), 503) << path;
@@ -477,6 +479,10 @@ TEST_F(ApiTest, AnUnknownPathSaysSoAndNamesWhatIsThere) {
       {"/completions", "Is it /v1/completions?"},
       {"/api/v1/models", "Is it /v1/models?"},
       {"/models/", "Is it /v1/models?"},
+      {"/v1/chat/completions/chat/completions", "Is it /v1/chat/completions?"},
+      {"/openai/deployments/m/chat/completions", "Is it /v1/chat/completions?"},
+      {"/V1/Models", "Is it /v1/models?"},
+      {"/v1/x/tokenize", "Is it /v1/tokenize?"},
       {"/v1/embeddings", "POST /v1/embeddings. The paths that are served: /, "},
       {"/v1", "POST /v1. The paths that are served: /, "},
       {"/v1/audio?x=y", "POST /v1/audio. The"},

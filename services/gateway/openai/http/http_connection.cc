@@ -193,11 +193,11 @@ asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
     if (!error) continue;
     if (error != http::error::need_more) {
       Disarm();
-      co_await RejectParse(error, /*is_line_read=*/!parser.get().target().empty());
+      co_await RejectParse(parser.get(), error);
       co_return false;
     }
     if (!co_await Fill()) {
-      co_await RejectUnfinished("header");
+      co_await RejectUnfinished(parser.get(), "header");
       co_return false;
     }
   }
@@ -222,18 +222,18 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
     if (!body.empty() &&
         !body_.Resize(static_cast<int64_t>(is_announced ? body.size() : body.capacity()))) {
       drop();
-      co_await RejectForRoom();
+      co_await RejectForRoom(parser.get());
       co_return false;
     }
     if (!error) continue;
     if (error != http::error::need_more) {
       drop();
-      co_await RejectParse(error, /*is_line_read=*/true);
+      co_await RejectParse(parser.get(), error);
       co_return false;
     }
     if (!co_await Fill()) {
       drop();
-      co_await RejectUnfinished("body");
+      co_await RejectUnfinished(parser.get(), "body");
       co_return false;
     }
   }
@@ -241,43 +241,47 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
   co_return true;
 }
 
-asio::awaitable<void> HttpConnection::RejectForRoom() {
-  HttpResponse response = handler_->Error(503, "too many bodies are being received");
+asio::awaitable<void> HttpConnection::RejectForRoom(const HttpRequest& header) {
+  HttpResponse response = handler_->Error(header, 503, "too many bodies are being received");
   response.headers.emplace_back("Retry-After", "1");
   co_await Reject(std::move(response));
 }
 
-asio::awaitable<void> HttpConnection::RejectUnfinished(std::string_view part) {
+asio::awaitable<void> HttpConnection::RejectUnfinished(const HttpRequest& header,
+                                                       std::string_view part) {
   keep_alive_ = false;
   const std::string name(part);
   if (expired_) {
     gone_ = false;
-    co_await Reject(handler_->Error(408, absl::StrCat("the request's ", name, " took too long")));
-  } else if (input_ended_) {
     co_await Reject(
-        handler_->Error(400, absl::StrCat("the request's ", name, " ended before its end")));
+        handler_->Error(header, 408, absl::StrCat("the request's ", name, " took too long")));
+  } else if (input_ended_) {
+    co_await Reject(handler_->Error(header, 400,
+                                    absl::StrCat("the request's ", name, " ended before its end")));
   } else if (!gone_) {
     co_await Reject(handler_->Error(
-        431, "the extensions of a chunk or the trailers of the body are too large"));
+        header, 431, "the extensions of a chunk or the trailers of the body are too large"));
   }
 }
 
-asio::awaitable<void> HttpConnection::RejectParse(const error_code& error, bool is_line_read) {
+asio::awaitable<void> HttpConnection::RejectParse(const HttpRequest& header,
+                                                  const error_code& error) {
   if (error == http::error::body_limit) {
     co_await Reject(handler_->Error(
-        413, absl::StrCat("the body is larger than ", limits().max_body_bytes, " bytes")));
+        header, 413, absl::StrCat("the body is larger than ", limits().max_body_bytes, " bytes")));
   } else if (error == http::error::header_limit) {
+    const bool is_line_read = !header.target().empty();
     co_await Reject(
-        handler_->Error(is_line_read ? 431 : 414,
+        handler_->Error(header, is_line_read ? 431 : 414,
                         absl::StrCat(is_line_read ? "the header" : "the request line",
                                      " is larger than ", limits().max_header_bytes, " bytes")));
   } else {
     const std::string_view text(static_cast<const char*>(buffer_.data().data()), buffer_.size());
     if (error == http::error::bad_version && IsOtherVersion(text.substr(0, text.find('\r')))) {
-      co_await Reject(handler_->Error(505, "HTTP/1.1 and HTTP/1.0 are spoken here"));
+      co_await Reject(handler_->Error(header, 505, "HTTP/1.1 and HTTP/1.0 are spoken here"));
     } else {
       co_await Reject(handler_->Error(
-          400, absl::StrCat("this is no valid HTTP/1.1 request: ", error.message())));
+          header, 400, absl::StrCat("this is no valid HTTP/1.1 request: ", error.message())));
     }
   }
 }
@@ -299,7 +303,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   if (!header.keep_alive()) keep_alive_ = false;
   common_ = handler_->CommonHeaders(header);
   if (std::optional<HttpProblem> problem = CheckHeader(header)) {
-    co_await Reject(handler_->Error(problem->status, problem->message));
+    co_await Reject(handler_->Error(header, problem->status, problem->message));
     co_return;
   }
   const std::string_view target(header.target().data(), header.target().size());
@@ -310,7 +314,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   const auto expect = is_http_1_0_ ? "" : header[http::field::expect];
   const bool continues = boost::beast::iequals(expect, "100-continue");
   if (!rejection.has_value() && !expect.empty() && !continues) {
-    rejection = handler_->Error(417, "Expect is understood only as 100-continue");
+    rejection = handler_->Error(header, 417, "Expect is understood only as 100-continue");
   }
   if (rejection.has_value()) {
     if (parser->is_done()) {
@@ -322,7 +326,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   }
   if (!parser->is_done()) {
     if (!shared_->bodies.HasRoomFor(parser->content_length().value_or(1))) {
-      co_await RejectForRoom();
+      co_await RejectForRoom(header);
       co_return;
     }
     // A client that has sent its body already does not wait.
@@ -339,7 +343,7 @@ asio::awaitable<void> HttpConnection::ServeOne() {
   parser.reset();
   if (std::optional<HttpProblem> problem = Unpack(request)) {
     body_.Release();
-    HttpResponse response = handler_->Error(problem->status, problem->message);
+    HttpResponse response = handler_->Error(request, problem->status, problem->message);
     if (problem->status == 503) response.headers.emplace_back("Retry-After", "1");
     co_await Respond(std::move(response));
     co_return;

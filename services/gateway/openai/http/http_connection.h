@@ -50,8 +50,9 @@ class HttpHandler {
   // Answers the request with one call of Respond, or with BeginStream and EndStream. Calls
   // OnBodyDropped as soon as the body is freed.
   virtual boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) = 0;
-  // The answer to an invalid request or one that has no room; called once for each.
-  virtual HttpResponse Error(int status, std::string_view message) = 0;
+  // The answer to an invalid request or one that has no room; called once for each. `header` is as
+  // much of the request's as was read; its target may be as the client wrote it.
+  virtual HttpResponse Error(const HttpRequest& header, int status, std::string_view message) = 0;
   // The headers that every answer to the request has, whoever makes it.
   virtual HttpHeaders CommonHeaders(const HttpRequest& header) = 0;
 };
@@ -114,13 +115,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<void> WatchForReset();
   boost::asio::awaitable<void> Probe();
   // Answers a request whose header or body does not go on.
-  boost::asio::awaitable<void> RejectUnfinished(std::string_view part);
+  boost::asio::awaitable<void> RejectUnfinished(const HttpRequest& header, std::string_view part);
   boost::asio::awaitable<void> Write(std::string_view bytes);
   // Answers and ends the connection so that the client can read the answer.
   boost::asio::awaitable<void> Reject(HttpResponse response);
-  boost::asio::awaitable<void> RejectParse(const boost::system::error_code& error,
-                                           bool is_line_read);
-  boost::asio::awaitable<void> RejectForRoom();
+  boost::asio::awaitable<void> RejectParse(const HttpRequest& header,
+                                           const boost::system::error_code& error);
+  boost::asio::awaitable<void> RejectForRoom(const HttpRequest& header);
   boost::asio::awaitable<void> Linger();
   std::string Head(int status, std::string_view content_type, const HttpHeaders& headers) const;
 

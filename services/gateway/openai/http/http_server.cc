@@ -135,7 +135,8 @@ void HttpServer::Impl::Serve(Loop& loop, tcp::socket socket) {
     // With TLS the client gets no answer: a handshake would be wasted work.
     if (context != nullptr) return;
     // Does not wait: bytes that the socket does not take at once are not sent.
-    const HttpResponse response = handler->Error(503, "too many connections are open");
+    const HttpResponse response =
+        handler->Error(HttpRequest(), 503, "too many connections are open");
     const std::string bytes = absl::StrCat(
         "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
         "Content-Type: application/json\r\nContent-Length: ",

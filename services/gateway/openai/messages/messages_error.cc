@@ -32,10 +32,10 @@ std::string_view TypeOf(int http_status) {
   }
 }
 
-std::string Body(int http_status, std::string_view message, OrderedJson request_id) {
+std::string Body(int http_status, std::string_view message, std::string_view request_id) {
   return Dump({{"type", "error"},
                {"error", {{"type", TypeOf(http_status)}, {"message", message}}},
-               {"request_id", std::move(request_id)}});
+               {"request_id", request_id.empty() ? OrderedJson() : OrderedJson(request_id)}});
 }
 
 }  // namespace
@@ -84,11 +84,12 @@ std::string MessagesErrorJson(const ParamNames& names, const absl::Status& statu
   if (http_status == 500 && protocol::ReasonOf(status).empty()) {
     message = "the server had an error while it processed the request";
   }
-  return Body(http_status, message, request_id.empty() ? OrderedJson() : OrderedJson(request_id));
+  return Body(http_status, message, request_id);
 }
 
-std::string MessagesErrorJson(int http_status, std::string_view message) {
-  return Body(http_status, message, nullptr);
+std::string MessagesErrorJson(int http_status, std::string_view message,
+                              std::string_view request_id) {
+  return Body(http_status, message, request_id);
 }
 
 }  // namespace continuo::gateway::openai

@@ -17,7 +17,8 @@ std::string MessagesErrorJson(const ParamNames& names, const absl::Status& statu
                               std::string_view request_id);
 
 // The same for an error of HTTP itself.
-std::string MessagesErrorJson(int http_status, std::string_view message);
+std::string MessagesErrorJson(int http_status, std::string_view message,
+                              std::string_view request_id);
 
 // The name in a body of /v1/messages for a field of GenerateRequest or TokenizeRequest. A place in
 // the conversation is no place in the body: blocks become messages.
