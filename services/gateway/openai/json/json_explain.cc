@@ -24,6 +24,9 @@ class Reader {
   explicit Reader(std::string_view text) : text_(text) {}
 
   std::string Explain() {
+    if (text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff")) {
+      return "it is text in UTF-16, and JSON is UTF-8";
+    }
     if (text_.starts_with("\xef\xbb\xbf")) at_ = 3;  // a byte order mark
     SkipSpace();
     if (ReadValue()) {

@@ -41,7 +41,7 @@ constexpr auto kMembers = std::to_array<Member>({
     {"seed", kOfBoth, kDone, kAll, "", "64 bits; a negative one is its two's complement"},
     {"n", kOfBoth, kDone, kOpenAi | kVllm | kSglang | kTgi | kLlamaCpp, "",
      "1 to 128, together with the prompts"},
-    {"best_of", kOfCompletions, kDone, kOpenAi | kSglang, "", "taken where it equals n"},
+    {"best_of", kOfCompletions, kDone, kOpenAi | kSglang, "", "supported where it equals n"},
     {"presence_penalty", kOfBoth, kDone, kAll, "", "-2 to 2"},
     {"frequency_penalty", kOfBoth, kDone, kAll, "", "-2 to 2"},
     {"repetition_penalty", kOfBoth, kDone, kVllm | kSglang | kTgi, "",

@@ -61,13 +61,11 @@ std::vector<std::string_view> NamesOf(Endpoint endpoint) {
   return names;
 }
 
-Json IdleValues(const Member& member) {
-  return member.idle.empty() ? Json::array() : Json::parse(member.idle);
-}
+Json IdleValues(std::string_view idle) { return idle.empty() ? Json::array() : Json::parse(idle); }
 
-bool AsksForNothing(const Member& member, const Json& value) {
+bool AsksForNothing(std::string_view idle_values, const Json& value) {
   if (value.is_null()) return true;
-  const Json idle = IdleValues(member);
+  const Json idle = IdleValues(idle_values);
   return std::ranges::find(idle, value) != idle.end();
 }
 
@@ -114,13 +112,13 @@ absl::Status Unknown(std::string_view path, std::string_view name, std::string_v
                          "the body has a member that is not known");
 }
 
-absl::Status Refuse(const Member& member) {
+absl::Status Refuse(std::string_view path, std::string_view idle_values, std::string_view note) {
   std::vector<std::string> idle;
-  for (const Json& value : IdleValues(member)) idle.push_back(value.dump());
+  for (const Json& value : IdleValues(idle_values)) idle.push_back(value.dump());
   return protocol::FieldError(
-      member.name, absl::StrCat("is not supported",
-                                idle.empty() ? "" : " other than as " + absl::StrJoin(idle, " or "),
-                                "; ", std::string(member.note)));
+      path, absl::StrCat("is not supported",
+                         idle.empty() ? "" : " other than as " + absl::StrJoin(idle, " or "), "; ",
+                         std::string(note)));
 }
 
 std::string ServersOf(const Member& member) {
@@ -142,32 +140,70 @@ std::string_view RoutesOf(const Member& member) {
   return member.endpoints == kOfChat ? "chat" : "completions";
 }
 
-// Members that have everything but their names in common share a row.
-std::string Rows(std::span<const Member> members, Disposition disposition) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> rows;  // the rest, the names
+// The name as tables have it, with the values of a refused member that ask for nothing.
+std::string Listed(std::string_view name, Disposition disposition, std::string_view idle_values) {
+  std::string listed = absl::StrCat("`", std::string(name), "`");
+  if (disposition != Disposition::kRefused || idle_values.empty()) return listed;
+  std::vector<std::string> idle;
+  for (const Json& value : IdleValues(idle_values)) idle.push_back("`" + value.dump() + "`");
+  return absl::StrCat(listed, " (", absl::StrJoin(idle, ", "), ")");
+}
+
+// Rows of a table with a cell of names. Rows that differ in their names, or else in their first
+// cell alone, are one row.
+class Rows {
+ public:
+  void Add(std::string first, std::string name, std::string rest) {
+    const auto at = std::ranges::find_if(
+        rows_, [&](const Row& row) { return row.first[0] == first && row.rest == rest; });
+    if (at == rows_.end()) {
+      rows_.push_back({{std::move(first)}, {std::move(name)}, std::move(rest)});
+    } else {
+      at->names.push_back(std::move(name));
+    }
+  }
+  std::string Text() const {
+    std::vector<Row> joined;
+    for (const Row& row : rows_) {
+      const auto at = std::ranges::find_if(joined, [&](const Row& other) {
+        return row.names == other.names && row.rest == other.rest;
+      });
+      if (at == joined.end()) {
+        joined.push_back(row);
+      } else {
+        at->first.push_back(row.first[0]);
+      }
+    }
+    std::string text;
+    for (const Row& row : joined) {
+      const std::string first = absl::StrJoin(row.first, ", ");
+      absl::StrAppend(&text, first.empty() ? "" : "| " + first + " ", "| ",
+                      absl::StrJoin(row.names, ", "), " | ", row.rest, " |\n");
+    }
+    return text;
+  }
+
+ private:
+  struct Row {
+    std::vector<std::string> first, names;
+    std::string rest;
+  };
+  std::vector<Row> rows_;
+};
+
+std::string MemberRows(std::span<const Member> members, Disposition disposition) {
+  Rows rows;
   for (const Member& member : members) {
     if (member.disposition != disposition) continue;
-    std::string name = absl::StrCat("`", std::string(member.name), "`");
-    if (disposition == Disposition::kRefused && !member.idle.empty()) {
-      std::vector<std::string> idle;
-      for (const Json& value : IdleValues(member)) idle.push_back("`" + value.dump() + "`");
-      absl::StrAppend(&name, " (", absl::StrJoin(idle, ", "), ")");
-    }
-    std::string rest = absl::StrCat(std::string(RoutesOf(member)), " | ", ServersOf(member), " | ",
-                                    std::string(member.note));
-    const auto at = std::ranges::find(rows, rest, [](const auto& row) { return row.first; });
-    if (at == rows.end()) {
-      rows.push_back({std::move(rest), {std::move(name)}});
-    } else {
-      at->second.push_back(std::move(name));
-    }
+    rows.Add("", Listed(member.name, disposition, member.idle),
+             absl::StrCat(std::string(RoutesOf(member)), " | ", ServersOf(member), " | ",
+                          std::string(member.note)));
   }
-  std::string text;
-  for (const auto& [rest, names] : rows) {
-    absl::StrAppend(&text, "| ", absl::StrJoin(names, ", "), " | ", rest, " |\n");
-  }
-  return text;
+  return rows.Text();
 }
+
+constexpr std::string_view kHeadOfHarmless = "Accepted without effect:\n\n";
+constexpr std::string_view kHeadOfRefused = "Refused, other than with the values in brackets:\n\n";
 
 }  // namespace
 
@@ -178,8 +214,12 @@ absl::Status CheckMembers(Endpoint endpoint, const Json& body) {
       if (value.is_null()) continue;
       return Unknown("", name, PathOf(BitOf(endpoint)), NamesOf(endpoint));
     }
-    if (member->disposition == Disposition::kHarmless || AsksForNothing(*member, value)) continue;
-    if (member->disposition == Disposition::kRefused) return Refuse(*member);
+    if (member->disposition == Disposition::kHarmless || AsksForNothing(member->idle, value)) {
+      continue;
+    }
+    if (member->disposition == Disposition::kRefused) {
+      return Refuse(member->name, member->idle, member->note);
+    }
     if ((member->endpoints & BitOf(endpoint)) == 0) {
       return protocol::FieldError(
           name, absl::StrCat("is a member of ", std::string(PathOf(member->endpoints)), ", not of ",
@@ -198,23 +238,53 @@ absl::Status CheckOnly(const Json& object, std::string_view path,
   return absl::OkStatus();
 }
 
-absl::Status CheckBody(const Json& body, std::string_view route,
-                       std::span<const std::string_view> known) {
-  for (const auto& [name, value] : body.items()) {
-    if (value.is_null() || std::ranges::find(known, name) != known.end()) continue;
-    return Unknown("", name, route, known);
+absl::Status CheckObject(const ObjectMembers& object, const Json& json, std::string_view path) {
+  for (const auto& [name, value] : json.items()) {
+    const auto member = std::ranges::find(object.members, name, &ObjectMember::name);
+    if (member == object.members.end()) {
+      if (value.is_null()) continue;
+      std::vector<std::string_view> known;
+      for (const ObjectMember& other : object.members) known.push_back(other.name);
+      return Unknown(path, name, path.empty() ? object.name : path, known);
+    }
+    if (member->disposition != Disposition::kRefused || AsksForNothing(member->idle, value)) {
+      continue;
+    }
+    std::string place(path);
+    if (!place.empty()) place.push_back('.');
+    return Refuse(place.append(name), member->idle, member->note);
   }
   return absl::OkStatus();
 }
 
 std::string MembersTable() {
   constexpr std::string_view kHead = "| member | route | known to | |\n| --- | --- | --- | --- |\n";
-  return absl::StrCat(
-      "Done:\n\n", std::string(kHead), Rows(Members(), Disposition::kDone),
-      "\nTaken and left alone:\n\n", std::string(kHead), Rows(Members(), Disposition::kHarmless),
-      "\nRefused, other than with the values in brackets:\n\n", std::string(kHead),
-      Rows(Members(), Disposition::kRefused), "\nOf `/tokenize` and `/detokenize`:\n\n",
-      std::string(kHead), Rows(TextMembers(), Disposition::kDone));
+  return absl::StrCat("Done:\n\n", std::string(kHead), MemberRows(Members(), Disposition::kDone),
+                      "\n", std::string(kHeadOfHarmless), std::string(kHead),
+                      MemberRows(Members(), Disposition::kHarmless), "\n",
+                      std::string(kHeadOfRefused), std::string(kHead),
+                      MemberRows(Members(), Disposition::kRefused),
+                      "\nOf `/tokenize` and `/detokenize`:\n\n", std::string(kHead),
+                      MemberRows(TextMembers(), Disposition::kDone));
+}
+
+std::string ObjectsTable(std::span<const ObjectMembers* const> objects) {
+  constexpr std::string_view kHead = "| in | member | |\n| --- | --- | --- |\n";
+  const auto rows = [&](Disposition disposition) {
+    Rows rows;
+    for (const ObjectMembers* const object : objects) {
+      for (const ObjectMember& member : object->members) {
+        if (member.disposition != disposition) continue;
+        rows.Add(std::string(object->name), Listed(member.name, disposition, member.idle),
+                 std::string(member.note));
+      }
+    }
+    return rows.Text();
+  };
+  return absl::StrCat("Done:\n\n", std::string(kHead), rows(Disposition::kDone), "\n",
+                      std::string(kHeadOfHarmless), std::string(kHead),
+                      rows(Disposition::kHarmless), "\n", std::string(kHeadOfRefused),
+                      std::string(kHead), rows(Disposition::kRefused));
 }
 
 }  // namespace continuo::gateway::openai

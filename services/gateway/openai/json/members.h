@@ -18,7 +18,7 @@ namespace continuo::gateway::openai {
 
 enum class Disposition : uint8_t {
   kDone,      // read by request_json.cc, prompt_json.cc or text_json.cc
-  kHarmless,  // has no bearing on the answer; taken and left alone
+  kHarmless,  // has no bearing on the answer; accepted without effect
   kRefused,   // rejected by name, unless it asks for what happens anyway
 };
 
@@ -55,11 +55,27 @@ absl::Status CheckMembers(Endpoint endpoint, const Json& body);
 absl::Status CheckOnly(const Json& object, std::string_view path,
                        std::span<const std::string_view> known);
 
-// Rejects members of the body of `route` other than `known`.
-absl::Status CheckBody(const Json& body, std::string_view route,
-                       std::span<const std::string_view> known);
+// A member of an object.
+struct ObjectMember {
+  std::string_view name;
+  Disposition disposition;
+  std::string_view note;
+  std::string_view idle;  // as Member::idle
+};
+
+// An object of a body whose members are all known: the body itself, an item, a part, a tool.
+struct ObjectMembers {
+  std::string_view name;  // for the body its path
+  std::span<const ObjectMember> members;
+};
+
+// Rejects members of the object at `path` that it does not have, or that are refused. An empty path
+// stands for the body.
+absl::Status CheckObject(const ObjectMembers& object, const Json& json, std::string_view path);
 
 // The table in Markdown, as docs/http.md has it.
 std::string MembersTable();
+// The same for the objects of a route.
+std::string ObjectsTable(std::span<const ObjectMembers* const> objects);
 
 }  // namespace continuo::gateway::openai

@@ -23,10 +23,10 @@ absl::Status ReadPart(const Json& part, const std::string& path, std::string* te
   if (type != "text" && type != "refusal") {
     return protocol::FieldError(path + ".type", "only parts of the type \"text\" are supported");
   }
-  constexpr std::array<std::string_view, 5> kKnown = {"type", "text", "refusal", "cache_control",
-                                                      "prompt_cache_breakpoint"};
-  RETURN_IF_ERROR(CheckOnly(part, path, kKnown));
   const char* const member = type == "text" ? "text" : "refusal";
+  const std::array<std::string_view, 4> known = {"type", member, "cache_control",
+                                                 "prompt_cache_breakpoint"};
+  RETURN_IF_ERROR(CheckOnly(part, path, known));
   if (Find(part, member) == nullptr) {
     return protocol::FieldError(absl::StrCat(path, ".", member), "is needed");
   }

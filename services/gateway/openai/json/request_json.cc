@@ -103,7 +103,8 @@ absl::Status ReadSampling(const Json& body, v1::Sampling* sampling) {
     if (!bias->is_object()) return WrongType("logit_bias", "an object", *bias);
     for (const auto& [key, value] : bias->items()) {
       uint32_t id;
-      if (!absl::SimpleAtoi(key, &id)) {
+      // Of two spellings of an id one would be ignored.
+      if (!absl::SimpleAtoi(key, &id) || key != absl::StrCat(id)) {
         return protocol::FieldError("logit_bias",
                                     "its keys must be token ids, from \"0\" to \"4294967295\"");
       }
@@ -355,15 +356,15 @@ absl::Status ReadTemplateArguments(const Json& body, v1::Conversation* conversat
   return absl::OkStatus();
 }
 
-absl::Status ReadChatOnly(const Json& body, std::string_view text,
-                          std::vector<v1::GenerateRequest>* requests) {
-  return ReadConversation(body, text, requests->emplace_back().mutable_conversation());
+absl::Status ReadChatOnly(const Json& body, std::string_view text, ParsedCall* call) {
+  return ReadConversation(body, text, call->requests.emplace_back().mutable_conversation(),
+                          &call->form.names.tool_places);
 }
 
 }  // namespace
 
 absl::Status ReadConversation(const Json& body, std::string_view text,
-                              v1::Conversation* conversation) {
+                              v1::Conversation* conversation, std::vector<int>* tool_places) {
   std::optional<bool> continue_final, add_prompt;
   std::optional<std::string> chat_template;
   RETURN_IF_ERROR(Read(body, "continue_final_message", &continue_final));
@@ -372,7 +373,7 @@ absl::Status ReadConversation(const Json& body, std::string_view text,
   conversation->set_chat_template(chat_template.value_or(""));
   RETURN_IF_ERROR(ReadTemplateArguments(body, conversation));
   RETURN_IF_ERROR(ReadMessages(body, conversation));
-  RETURN_IF_ERROR(ReadTools(body, text, conversation));
+  RETURN_IF_ERROR(ReadTools(body, text, conversation, tool_places));
   if (continue_final.value_or(false)) conversation->set_continue_final_message(true);
   if (!add_prompt.has_value()) return absl::OkStatus();
   if (!conversation->continue_final_message()) {
@@ -414,7 +415,7 @@ absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body) {
     call.form.num_sequences = static_cast<int>(common.sampling().num_sequences());
   }
   if (endpoint == Endpoint::kChat) {
-    RETURN_IF_ERROR(ReadChatOnly(json, body, &call.requests));
+    RETURN_IF_ERROR(ReadChatOnly(json, body, &call));
   } else {
     RETURN_IF_ERROR(ReadCompletionsOnly(json, &call.requests, &call.form, &common));
   }
@@ -446,6 +447,17 @@ std::string ConstraintParam(const std::string& member, std::string_view field) {
 
 }  // namespace
 
+std::string ToolPlaceOf(const std::vector<int>& tool_places, std::string_view place) {
+  size_t index = 0;
+  const size_t end = place.find(']');
+  if (!place.starts_with('[') || end == place.npos ||
+      !absl::SimpleAtoi(absl::string_view(place.data() + 1, end - 1), &index) ||
+      index >= tool_places.size()) {
+    return std::string(place);
+  }
+  return absl::StrCat("[", tool_places[index], std::string(place.substr(end)));
+}
+
 std::string ParamOf(const ParamNames& names, std::string_view field) {
   if (names.as_written) return std::string(field);
   if (field.starts_with("constraint") && !names.constraint.empty()) {
@@ -474,8 +486,11 @@ std::string ParamOf(const ParamNames& names, std::string_view field) {
   }};
   for (const auto& [ours, theirs] : ours_and_theirs) {
     if (!field.starts_with(ours)) continue;
-    const std::string_view rest = field.substr(ours.size());
+    std::string_view rest = field.substr(ours.size());
     if (!rest.empty() && rest[0] != '[' && rest[0] != '.') continue;
+    const std::string placed =
+        theirs == "tools" ? ToolPlaceOf(names.tool_places, rest) : std::string(rest);
+    rest = placed;
     // Over HTTP what a tool or a call is has a level of its own.
     if (theirs == "tools" || theirs == "messages") {
       const size_t end = rest.rfind("].");

@@ -35,7 +35,7 @@ struct ParamNames {
   bool stop_is_array = false;
   int prompt = -1;               // which of several prompts is meant; -1: there is one
   std::string constraint;        // the member that has the constraint; empty: none
-  std::vector<int> tool_places;  // /v1/responses: where in the body each tool is
+  std::vector<int> tool_places;  // the index in the body of each tool; empty: it is the same
 };
 
 // The form of the answer.
@@ -66,13 +66,18 @@ struct ParsedCall {
 // kCompletions.
 absl::StatusOr<ParsedCall> ParseCall(Endpoint endpoint, std::string_view body);
 
-// Reads "messages", tools and the members that say how they are rendered. `text` is the body's.
+// Reads "messages", tools and the members that say how they are rendered. `text` is the body's,
+// `tool_places` as ParamNames has it.
 absl::Status ReadConversation(const Json& body, std::string_view text,
-                              v1::Conversation* conversation);
+                              v1::Conversation* conversation, std::vector<int>* tool_places);
 
 // The name over HTTP for a field of GenerateRequest, TokenizeRequest, DetokenizeRequest or of their
 // parts: "sampling.top_p" is "top_p", "stopping.strings[2]" is "stop[2]", or "stop" where that was
 // one string. Others stay as they are.
 std::string ParamOf(const ParamNames& names, std::string_view field);
+
+// The place in the body of a tool of the conversation, "[0].parameters", whose index is another
+// where tools were left out.
+std::string ToolPlaceOf(const std::vector<int>& tool_places, std::string_view place);
 
 }  // namespace continuo::gateway::openai

@@ -34,7 +34,8 @@ absl::Status ReadTextPrompt(const Json& body, v1::TokenizeRequest* request) {
 }
 
 absl::Status ReadChatPrompt(const Json& body, std::string_view text, v1::TokenizeRequest* request) {
-  RETURN_IF_ERROR(ReadConversation(body, text, request->mutable_conversation()));
+  std::vector<int> tool_places;
+  RETURN_IF_ERROR(ReadConversation(body, text, request->mutable_conversation(), &tool_places));
   std::optional<bool> special;
   RETURN_IF_ERROR(Read(body, "add_special_tokens", &special));
   if (!special.value_or(false)) return absl::OkStatus();
@@ -59,7 +60,7 @@ absl::StatusOr<v1::TokenizeRequest> ParseTokenize(std::string_view text) {
     if (!has_prompt) return protocol::FieldError("prompt", "is needed, or messages");
     RETURN_IF_ERROR(ReadTextPrompt(body, &request));
   } else {
-    if (has_prompt) return protocol::FieldError("prompt", "is not taken beside messages");
+    if (has_prompt) return protocol::FieldError("prompt", "is not supported beside messages");
     RETURN_IF_ERROR(ReadChatPrompt(body, text, &request));
   }
   return request;

@@ -2,13 +2,12 @@
 #include "services/gateway/openai/json/tools_json.h"
 
 #include <array>
-#include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/json/members.h"
+#include "services/gateway/openai/json/tool_choice_json.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -116,87 +115,6 @@ absl::Status ReadTool(const Json& json, std::string_view text, const std::string
   return absl::OkStatus();
 }
 
-absl::Status CheckIsTool(const v1::Conversation& conversation, const std::string& name,
-                         const std::string& path) {
-  for (const v1::Tool& tool : conversation.tools()) {
-    if (tool.name() == name) return absl::OkStatus();
-  }
-  return protocol::FieldError(path, "is not the name of a tool");
-}
-
-// Reads OpenAI's {"type": "allowed_tools"}: leaves out the other tools, and sets the choice's mode.
-absl::Status ReadAllowedTools(const Json& choice, v1::Conversation* conversation,
-                              v1::ToolChoice* parsed) {
-  constexpr char kPath[] = "tool_choice.allowed_tools";
-  RETURN_IF_ERROR(
-      CheckOnly(choice, "tool_choice", std::array<std::string_view, 2>{"type", "allowed_tools"}));
-  const Json* const allowed = Find(choice, "allowed_tools");
-  if (allowed == nullptr) return protocol::FieldError(kPath, "is needed");
-  if (!allowed->is_object()) return WrongType(kPath, "an object", *allowed);
-  RETURN_IF_ERROR(CheckOnly(*allowed, kPath, std::array<std::string_view, 2>{"mode", "tools"}));
-  std::string mode;
-  RETURN_IF_ERROR(ReadText(*allowed, "mode", kPath, &mode));
-  if (mode != "auto" && mode != "required") {
-    return protocol::FieldError(absl::StrCat(kPath, ".mode"), "must be \"auto\" or \"required\"");
-  }
-  parsed->set_mode(mode == "auto" ? v1::ToolChoice::MODE_AUTO : v1::ToolChoice::MODE_REQUIRED);
-  const Json* const tools = Find(*allowed, "tools");
-  const std::string place = absl::StrCat(kPath, ".tools");
-  if (tools == nullptr) return protocol::FieldError(place, "is needed");
-  if (!tools->is_array()) return WrongType(place, "an array", *tools);
-  absl::flat_hash_set<std::string> known, names;
-  for (const v1::Tool& tool : conversation->tools()) known.insert(tool.name());
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const std::string element = absl::StrCat(place, "[", i, "]");
-    ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*tools)[i], element));
-    std::string name;
-    RETURN_IF_ERROR(ReadText(*function, "name", element + ".function", &name));
-    if (!known.contains(name)) {
-      return protocol::FieldError(element + ".function.name", "is not the name of a tool");
-    }
-    names.insert(std::move(name));
-  }
-  if (names.empty()) return protocol::FieldError(place, "is empty");
-  google::protobuf::RepeatedPtrField<v1::Tool> kept;
-  for (v1::Tool& tool : *conversation->mutable_tools()) {
-    if (names.contains(tool.name())) kept.Add()->Swap(&tool);
-  }
-  conversation->mutable_tools()->Swap(&kept);
-  return absl::OkStatus();
-}
-
-absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
-  const Json* const choice = Find(body, "tool_choice");
-  if (choice == nullptr) return absl::OkStatus();
-  v1::ToolChoice parsed;
-  if (choice->is_object() && choice->value("type", Json()) == "allowed_tools") {
-    RETURN_IF_ERROR(ReadAllowedTools(*choice, conversation, &parsed));
-  } else if (choice->is_string()) {
-    const std::string mode = choice->get<std::string>();
-    if (mode == "none") {
-      parsed.set_mode(v1::ToolChoice::MODE_NONE);
-    } else if (mode == "auto") {
-      parsed.set_mode(v1::ToolChoice::MODE_AUTO);
-    } else if (mode == "required") {
-      parsed.set_mode(v1::ToolChoice::MODE_REQUIRED);
-    } else {
-      return protocol::FieldError(
-          "tool_choice", "must be \"none\", \"auto\", \"required\" or a function of the tools");
-    }
-  } else {
-    ASSIGN_OR_RETURN(const Json* const function, FunctionOf(*choice, "tool_choice"));
-    RETURN_IF_ERROR(ReadText(*function, "name", "tool_choice.function", parsed.mutable_name()));
-    RETURN_IF_ERROR(CheckIsTool(*conversation, parsed.name(), "tool_choice.function.name"));
-    parsed.set_mode(v1::ToolChoice::MODE_REQUIRED);
-  }
-  if (conversation->tools().empty()) {
-    if (parsed.mode() != v1::ToolChoice::MODE_REQUIRED) return absl::OkStatus();
-    return protocol::FieldError("tool_choice", "needs tools");
-  }
-  *conversation->mutable_tool_choice() = parsed;
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::vector<std::string_view> ElementTexts(std::string_view array) {
@@ -227,22 +145,18 @@ absl::flat_hash_map<std::string, std::string_view> MemberTexts(std::string_view 
   return texts;
 }
 
-absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation) {
+absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation,
+                       std::vector<int>* places) {
   if (const Json* const tools = Find(body, "tools"); tools != nullptr) {
     if (!tools->is_array()) return WrongType("tools", "an array", *tools);
     const std::vector<std::string_view> texts = ElementTexts(MemberText(text, "tools"));
     for (size_t i = 0; i < tools->size(); ++i) {
       RETURN_IF_ERROR(ReadTool((*tools)[i], i < texts.size() ? texts[i] : std::string_view(),
                                absl::StrCat("tools[", i, "]"), conversation->add_tools()));
+      places->push_back(static_cast<int>(i));
     }
   }
-  RETURN_IF_ERROR(ReadToolChoice(body, conversation));
-  std::optional<bool> parallel;
-  RETURN_IF_ERROR(Read(body, "parallel_tool_calls", &parallel));
-  if (!parallel.value_or(true) && !conversation->tools().empty()) {
-    conversation->mutable_tool_choice()->set_single_call(true);
-  }
-  return absl::OkStatus();
+  return ReadToolChoice(body, FunctionForm::kInside, conversation, places);
 }
 
 absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMessage* message) {

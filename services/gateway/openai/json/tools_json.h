@@ -13,8 +13,10 @@
 namespace continuo::gateway::openai {
 
 // Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat call. `text` is the whole body:
-// a tool's schema goes on as the client wrote it, since it becomes part of the prompt.
-absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation);
+// a tool's schema goes on as the client wrote it, since it becomes part of the prompt. `places`
+// gets the index in the body of each tool of the conversation.
+absl::Status ReadTools(const Json& body, std::string_view text, v1::Conversation* conversation,
+                       std::vector<int>* places);
 
 // Reads "tool_calls" of the message at `path`.
 absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMessage* message);

@@ -2,7 +2,6 @@
 #include "services/gateway/openai/messages/messages_request.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -16,26 +15,13 @@
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/tools_json.h"
+#include "services/gateway/openai/messages/messages_members.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
 constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-
-// Members of a body that are read, or have no bearing on the answer.
-constexpr auto kMembers = std::to_array<std::string_view>(
-    {"model", "max_tokens", "messages", "system", "stop_sequences", "stream", "temperature",
-     "top_k", "top_p", "tools", "tool_choice", "thinking", "output_config", "output_format",
-     // Labels, marks for caches, what is of their service alone, and what would leave out thoughts
-     // and results of tools to save tokens: a conversation is what its messages say.
-     "metadata", "service_tier", "cache_control", "inference_geo", "betas", "user_profile_id",
-     "speed", "context_management",
-     // Refused unless they are empty.
-     "container", "mcp_servers"});
-constexpr auto kCountMembers = std::to_array<std::string_view>(
-    {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config",
-     "output_format", "cache_control", "betas", "context_management", "mcp_servers"});
 
 absl::StatusOr<std::string> TypeOf(const Json& block, const std::string& path) {
   if (!block.is_object()) return WrongType(path, "an object", block);
@@ -46,28 +32,16 @@ absl::StatusOr<std::string> TypeOf(const Json& block, const std::string& path) {
 
 // Appends the text of a block of type "text".
 absl::Status AppendTextBlock(const Json& block, const std::string& path, std::string* text) {
-  constexpr std::array<std::string_view, 4> kKnown = {"type", "text", "cache_control", "citations"};
-  RETURN_IF_ERROR(CheckOnly(block, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(messages::kText, block, path));
   std::string piece;
   RETURN_IF_ERROR(NeedText(block, "text", path, &piece));
   text->append(piece);
   return absl::OkStatus();
 }
 
-// Answers cite nothing.
-absl::Status RejectCitations(const Json& block, const std::string& path) {
-  const Json* const citations = Find(block, "citations");
-  if (citations == nullptr || !citations->is_object()) return absl::OkStatus();
-  const Json* const enabled = Find(*citations, "enabled");
-  if (enabled == nullptr || *enabled == false) return absl::OkStatus();
-  return protocol::FieldError(path + ".citations.enabled", "is not supported other than as false");
-}
-
 // Appends a document whose source is plain text.
 absl::Status AppendDocument(const Json& block, const std::string& path, std::string* text) {
-  constexpr std::array<std::string_view, 6> kKnown = {"type",    "source",        "title",
-                                                      "context", "cache_control", "citations"};
-  RETURN_IF_ERROR(CheckOnly(block, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(messages::kDocument, block, path));
   const Json* const source = Find(block, "source");
   if (source == nullptr) return protocol::FieldError(path + ".source", "is needed");
   ASSIGN_OR_RETURN(const std::string type, TypeOf(*source, path + ".source"));
@@ -75,8 +49,8 @@ absl::Status AppendDocument(const Json& block, const std::string& path, std::str
     return protocol::FieldError(path + ".source.type",
                                 "only documents of the type \"text\" are supported");
   }
+  RETURN_IF_ERROR(CheckObject(messages::kDocumentSource, *source, path + ".source"));
   std::string title, context, data;
-  RETURN_IF_ERROR(RejectCitations(block, path));
   RETURN_IF_ERROR(ReadText(block, "title", path, &title));
   RETURN_IF_ERROR(ReadText(block, "context", path, &context));
   RETURN_IF_ERROR(NeedText(*source, "data", path + ".source", &data));
@@ -134,9 +108,7 @@ absl::Status ReadSystem(const Json& body, v1::Conversation* conversation) {
 }
 
 absl::Status ReadToolResult(const Json& block, const std::string& path, v1::ChatMessage* message) {
-  constexpr std::array<std::string_view, 5> kKnown = {"type", "tool_use_id", "content", "is_error",
-                                                      "cache_control"};
-  RETURN_IF_ERROR(CheckOnly(block, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(messages::kToolResult, block, path));
   message->set_role("tool");
   RETURN_IF_ERROR(NeedText(block, "tool_use_id", path, message->mutable_tool_call_id()));
   if (const Json* const content = Find(block, "content"); content != nullptr) {
@@ -187,9 +159,7 @@ absl::Status ReadUserBlocks(const Json& content, const std::string& path,
 }
 
 absl::Status ReadToolUse(const WrittenValue& block, const std::string& path, v1::ToolCall* call) {
-  constexpr std::array<std::string_view, 6> kKnown = {"type",          "id",    "name", "input",
-                                                      "cache_control", "caller"};
-  RETURN_IF_ERROR(CheckOnly(*block.json, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(messages::kToolUse, *block.json, path));
   RETURN_IF_ERROR(NeedText(*block.json, "id", path, call->mutable_id()));
   RETURN_IF_ERROR(NeedText(*block.json, "name", path, call->mutable_name()));
   const WrittenValue input = block.Member("input");
@@ -218,13 +188,13 @@ absl::Status ReadAssistantBlocks(const WrittenValue& content, const std::string&
     } else if (type == "tool_use") {
       RETURN_IF_ERROR(ReadToolUse(blocks[i], place, message->add_tool_calls()));
     } else if (type == "thinking") {
-      constexpr std::array<std::string_view, 4> kKnown = {"type", "thinking", "signature",
-                                                          "cache_control"};
-      RETURN_IF_ERROR(CheckOnly(block, place, kKnown));
+      RETURN_IF_ERROR(CheckObject(messages::kThinking, block, place));
       std::string piece;
       RETURN_IF_ERROR(NeedText(block, "thinking", place, &piece));
       message->mutable_reasoning()->append(piece);
-    } else if (type != "redacted_thinking") {  // those can be read by nobody here
+    } else if (type == "redacted_thinking") {  // can be read by nobody here
+      RETURN_IF_ERROR(CheckObject(messages::kRedactedThinking, block, place));
+    } else {
       return protocol::FieldError(
           place + ".type",
           "only \"text\", \"tool_use\" and \"thinking\" are supported of an assistant");
@@ -236,8 +206,7 @@ absl::Status ReadAssistantBlocks(const WrittenValue& content, const std::string&
 absl::Status ReadMessage(const WrittenValue& value, const std::string& path,
                          v1::Conversation* conversation) {
   if (!value.json->is_object()) return WrongType(path, "an object", *value.json);
-  constexpr std::array<std::string_view, 2> kKnown = {"role", "content"};
-  RETURN_IF_ERROR(CheckOnly(*value.json, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(messages::kMessage, *value.json, path));
   std::string role;
   RETURN_IF_ERROR(NeedText(*value.json, "role", path, &role));
   if (role != "user" && role != "assistant" && role != "system") {
@@ -286,11 +255,7 @@ absl::Status ReadTool(const WrittenValue& value, const std::string& path, v1::To
     return protocol::FieldError(
         path + ".type", "only the type \"custom\" is supported: no tool runs at the server");
   }
-  constexpr std::array<std::string_view, 10> kKnown = {
-      "type",          "name",           "description",    "input_schema",
-      "strict",        "cache_control",  "input_examples", "eager_input_streaming",
-      "defer_loading", "allowed_callers"};
-  RETURN_IF_ERROR(CheckOnly(*value.json, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(messages::kTool, *value.json, path));
   RETURN_IF_ERROR(NeedText(*value.json, "name", path, tool->mutable_name()));
   if (tool->name().empty()) return protocol::FieldError(path + ".name", "is empty");
   RETURN_IF_ERROR(ReadText(*value.json, "description", path, tool->mutable_description()));
@@ -309,9 +274,9 @@ absl::Status ReadTool(const WrittenValue& value, const std::string& path, v1::To
 absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
   const Json* const choice = Find(body, "tool_choice");
   if (choice == nullptr) return absl::OkStatus();
-  constexpr std::array<std::string_view, 3> kKnown = {"type", "name", "disable_parallel_tool_use"};
   ASSIGN_OR_RETURN(const std::string type, TypeOf(*choice, "tool_choice"));
-  RETURN_IF_ERROR(CheckOnly(*choice, "tool_choice", kKnown));
+  RETURN_IF_ERROR(CheckObject(type == "tool" ? messages::kToolByName : messages::kChoice, *choice,
+                              "tool_choice"));
   v1::ToolChoice& parsed = *conversation->mutable_tool_choice();
   if (type == "none") {
     parsed.set_mode(v1::ToolChoice::MODE_NONE);
@@ -358,9 +323,8 @@ absl::Status ReadThinking(const Json& body, v1::Conversation* conversation, bool
   Json arguments = Json::object();
   bool thinks = false;
   if (const Json* const thinking = Find(body, "thinking"); thinking != nullptr) {
-    constexpr std::array<std::string_view, 3> kKnown = {"type", "budget_tokens", "display"};
     ASSIGN_OR_RETURN(const std::string type, TypeOf(*thinking, "thinking"));
-    RETURN_IF_ERROR(CheckOnly(*thinking, "thinking", kKnown));
+    RETURN_IF_ERROR(CheckObject(messages::kThinkingConfig, *thinking, "thinking"));
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
       return protocol::FieldError("thinking.type",
                                   "must be \"enabled\", \"adaptive\" or \"disabled\"");
@@ -380,8 +344,7 @@ absl::Status ReadThinking(const Json& body, v1::Conversation* conversation, bool
   for (const char* name : {"enable_thinking", "thinking"}) arguments[name] = thinks;
   if (const Json* const config = Find(body, "output_config"); config != nullptr) {
     if (!config->is_object()) return WrongType("output_config", "an object", *config);
-    constexpr std::array<std::string_view, 2> kKnown = {"effort", "format"};
-    RETURN_IF_ERROR(CheckOnly(*config, "output_config", kKnown));
+    RETURN_IF_ERROR(CheckObject(messages::kOutputConfig, *config, "output_config"));
     std::string effort;
     RETURN_IF_ERROR(ReadText(*config, "effort", "output_config", &effort));
     if (!effort.empty()) arguments["reasoning_effort"] = effort;
@@ -397,12 +360,11 @@ absl::Status ReadFormat(const WrittenValue& body, v1::GenerateRequest* request,
                                       const std::string& path) -> absl::Status {
     if (format.json == nullptr) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::string type, TypeOf(*format.json, path));
-    constexpr std::array<std::string_view, 3> kKnown = {"type", "schema", "name"};
-    RETURN_IF_ERROR(CheckOnly(*format.json, path, kKnown));
-    if (type == "text") return absl::OkStatus();
+    if (type == "text") return CheckObject(messages::kTextFormat, *format.json, path);
     if (type != "json_schema") {
       return protocol::FieldError(path + ".type", "must be \"json_schema\" or \"text\"");
     }
+    RETURN_IF_ERROR(CheckObject(messages::kSchemaFormat, *format.json, path));
     const WrittenValue schema = format.Member("schema");
     if (schema.json == nullptr) return protocol::FieldError(path + ".schema", "is needed");
     if (!schema.json->is_object()) return WrongType(path + ".schema", "an object", *schema.json);
@@ -417,19 +379,6 @@ absl::Status ReadFormat(const WrittenValue& body, v1::GenerateRequest* request,
   const WrittenValue config = body.Member("output_config");
   if (config.json == nullptr || !config.json->is_object()) return absl::OkStatus();
   return read(config.Member("format"), "output_config.format");
-}
-
-// Members that ask for what is not done, unless they are empty.
-absl::Status RejectServices(const Json& body) {
-  const std::pair<const char*, const char*> refused[] = {
-      {"container", "nothing runs at the server"},
-      {"mcp_servers", "no tool runs at the server; list tools and run them"}};
-  for (const auto& [name, why] : refused) {
-    const Json* const value = Find(body, name);
-    if (value == nullptr || (value->is_structured() && value->empty())) continue;
-    return protocol::FieldError(name, absl::StrCat("is not supported; ", why));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ReadLimits(const Json& body, v1::GenerateRequest* request) {
@@ -460,7 +409,6 @@ absl::Status ReadLimits(const Json& body, v1::GenerateRequest* request) {
 // Reads what the prompt is made of.
 absl::Status ReadPrompt(const WrittenValue& body, v1::Conversation* conversation,
                         bool* shows_thinking) {
-  RETURN_IF_ERROR(RejectServices(*body.json));
   RETURN_IF_ERROR(ReadSystem(*body.json, conversation));
   RETURN_IF_ERROR(ReadAllMessages(body, conversation));
   RETURN_IF_ERROR(ReadAllTools(body, conversation));
@@ -471,7 +419,7 @@ absl::Status ReadPrompt(const WrittenValue& body, v1::Conversation* conversation
 
 absl::StatusOr<MessagesCall> ParseMessages(std::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(text));
-  RETURN_IF_ERROR(CheckBody(json, "/v1/messages", kMembers));
+  RETURN_IF_ERROR(CheckObject(messages::kBody, json, ""));
   const WrittenValue body = {&json, text};
   MessagesCall call;
   std::optional<std::string> model;
@@ -488,13 +436,18 @@ absl::StatusOr<MessagesCall> ParseMessages(std::string_view text) {
 
 absl::StatusOr<v1::TokenizeRequest> ParseCountTokens(std::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(text));
-  RETURN_IF_ERROR(CheckBody(json, "/v1/messages/count_tokens", kCountMembers));
+  RETURN_IF_ERROR(CheckObject(messages::kCountBody, json, ""));
   v1::TokenizeRequest request;
   std::optional<std::string> model;
   RETURN_IF_ERROR(Read(json, "model", &model));
   request.set_model(model.value_or(""));
   bool shows_thinking = false;
-  RETURN_IF_ERROR(ReadPrompt({&json, text}, request.mutable_conversation(), &shows_thinking));
+  const WrittenValue body = {&json, text};
+  RETURN_IF_ERROR(ReadPrompt(body, request.mutable_conversation(), &shows_thinking));
+  // It is part of no prompt, and an error of it would be one of the generation, too.
+  v1::GenerateRequest unused;
+  std::string format_member;
+  RETURN_IF_ERROR(ReadFormat(body, &unused, &format_member));
   return request;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/responses/input_items.h"
 
-#include <array>
 #include <optional>
 
 #include "absl/strings/escaping.h"
@@ -9,6 +8,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
 #include "services/gateway/openai/json/members.h"
+#include "services/gateway/openai/responses/responses_members.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -23,8 +23,6 @@ absl::Status ReadParts(const Json& parts, const std::string& path, std::string* 
     return absl::OkStatus();
   }
   if (!parts.is_array()) return WrongType(path, "a string or an array of parts", parts);
-  constexpr std::array<std::string_view, 6> kKnown = {
-      "type", "text", "annotations", "logprobs", "refusal", "prompt_cache_breakpoint"};
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string place = absl::StrCat(path, "[", i, "]");
     if (!parts[i].is_object()) return WrongType(place, "an object", parts[i]);
@@ -37,11 +35,17 @@ absl::Status ReadParts(const Json& parts, const std::string& path, std::string* 
                                   "only parts of the types \"input_text\" and \"output_text\" are "
                                   "supported; text is all that goes in");
     }
-    RETURN_IF_ERROR(CheckOnly(parts[i], place, kKnown));
+    RETURN_IF_ERROR(
+        CheckObject(is_text ? responses::kTextPart : responses::kRefusalPart, parts[i], place));
     RETURN_IF_ERROR(NeedText(parts[i], is_text ? "text" : "refusal", place, &piece));
     text->append(piece);
   }
   return absl::OkStatus();
+}
+
+bool IsObjectText(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' && Json::accept(text);
 }
 
 // Reads items, one after the other.
@@ -66,9 +70,7 @@ class ItemReader {
 
  private:
   absl::Status ReadMessage(const Json& item, const std::string& path) {
-    constexpr std::array<std::string_view, 6> kKnown = {"type", "role",   "content",
-                                                        "id",   "status", "phase"};
-    RETURN_IF_ERROR(CheckOnly(item, path, kKnown));
+    RETURN_IF_ERROR(CheckObject(responses::kMessage, item, path));
     std::string role;
     RETURN_IF_ERROR(NeedText(item, "role", path, &role));
     if (role == "developer") role = "system";
@@ -93,19 +95,17 @@ class ItemReader {
   }
 
   absl::Status ReadCall(const Json& item, const std::string& path) {
-    constexpr std::array<std::string_view, 9> kKnown = {
-        "type", "id", "call_id", "name", "arguments", "status", "caller", "namespace", "async"};
-    RETURN_IF_ERROR(CheckOnly(item, path, kKnown));
+    RETURN_IF_ERROR(CheckObject(responses::kFunctionCall, item, path));
     v1::ToolCall& call = *Assistant()->add_tool_calls();
     RETURN_IF_ERROR(NeedText(item, "call_id", path, call.mutable_id()));
     RETURN_IF_ERROR(NeedText(item, "name", path, call.mutable_name()));
-    return NeedText(item, "arguments", path, call.mutable_arguments());
+    RETURN_IF_ERROR(NeedText(item, "arguments", path, call.mutable_arguments()));
+    if (call.arguments().empty() || IsObjectText(call.arguments())) return absl::OkStatus();
+    return protocol::FieldError(path + ".arguments", "must be the text of a JSON object");
   }
 
   absl::Status ReadOutput(const Json& item, const std::string& path) {
-    constexpr std::array<std::string_view, 6> kKnown = {"type",   "id",     "call_id",
-                                                        "output", "status", "caller"};
-    RETURN_IF_ERROR(CheckOnly(item, path, kKnown));
+    RETURN_IF_ERROR(CheckObject(responses::kFunctionCallOutput, item, path));
     assistant_ = nullptr;
     v1::ChatMessage& message = *conversation_->add_messages();
     message.set_role("tool");
@@ -116,9 +116,7 @@ class ItemReader {
   }
 
   absl::Status ReadReasoning(const Json& item, const std::string& path) {
-    constexpr std::array<std::string_view, 6> kKnown = {"type",    "id",     "summary",
-                                                        "content", "status", "encrypted_content"};
-    RETURN_IF_ERROR(CheckOnly(item, path, kKnown));
+    RETURN_IF_ERROR(CheckObject(responses::kReasoning, item, path));
     // Thoughts begin a turn.
     assistant_ = nullptr;
     std::string* const text = Assistant()->mutable_reasoning();

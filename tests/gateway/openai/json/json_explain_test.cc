@@ -69,6 +69,8 @@ TEST(JsonExplainTest, TheFirstFaultIsToldWithItsPlaceAndWhatWasExpected) {
       {"[\"\\udc00\"]",
        "at byte 4 (line 1, column 5): expected no second half of a surrogate pair "
        "without its first, found d"},
+      {"\xff\xfe{", "it is text in UTF-16, and JSON is UTF-8"},
+      {"\xfe\xff{", "it is text in UTF-16, and JSON is UTF-8"},
       {"[\"\xff\"]", "at byte 2 (line 1, column 3): expected UTF-8, found the byte 0xff"},
       {"\xe2\x82\xac",
        "at byte 0 (line 1, column 1): expected a value, found a character beyond ASCII"},

@@ -5,17 +5,14 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/protocol/error.h"
-#include "tests/testing/shared_data.h"
+#include "tests/gateway/openai/object_members.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -48,20 +45,6 @@ bool Takes(const Member& member, Endpoint endpoint) {
   return (member.endpoints & (endpoint == Endpoint::kChat ? kOfChat : kOfCompletions)) != 0;
 }
 
-// Values that mean something for some member; no member takes the last one.
-const std::vector<Json>& Values() {
-  static const auto* const values = new std::vector<Json>{
-      true,
-      7,
-      -3.5,
-      "text",
-      Json::array({1, 2}),
-      Json::parse(R"({"a":1})"),
-      Json::parse(R"([{"no":[["such"]]},17.25,false])"),
-  };
-  return *values;
-}
-
 class MembersTest : public ::testing::TestWithParam<Endpoint> {};
 
 TEST(MemberTableTest, EveryMemberHasOneRowWithANoteAndIdleValues) {
@@ -85,7 +68,7 @@ TEST_P(MembersTest, NullIsAbsentWhateverTheMember) {
 TEST_P(MembersTest, HarmlessMembersAreLeftAlone) {
   for (const Member& member : Members()) {
     if (member.disposition != Disposition::kHarmless) continue;
-    for (const Json& value : Values()) {
+    for (const Json& value : MemberValues()) {
       const auto call = Parse(GetParam(), member.name, value);
       ASSERT_TRUE(call.ok()) << call.status();
       EXPECT_FALSE(Changes(GetParam(), call)) << member.name;
@@ -103,7 +86,7 @@ TEST_P(MembersTest, RefusedMembersAreNamedAndIdleValuesAreTaken) {
       ASSERT_TRUE(call.ok()) << call.status();
       EXPECT_FALSE(Changes(GetParam(), call)) << member.name;
     }
-    for (const Json& value : Values()) {
+    for (const Json& value : MemberValues()) {
       if (std::ranges::find(idle, value) != idle.end()) continue;
       EXPECT_EQ(FieldOf(GetParam(), member.name, value), member.name);
       EXPECT_THAT(std::string(Parse(GetParam(), member.name, value).status().message()),
@@ -118,7 +101,7 @@ TEST_P(MembersTest, DoneMembersAreRead) {
     const std::string name(member.name);
     // A member that is read takes values of its own type, so it rejects some of these.
     int num_rejected = 0;
-    for (const Json& value : Values()) {
+    for (const Json& value : MemberValues()) {
       const absl::Status status = Parse(GetParam(), name, value).status();
       if (status.ok()) continue;
       ++num_rejected;
@@ -133,7 +116,7 @@ TEST_P(MembersTest, DoneMembersAreRead) {
 TEST_P(MembersTest, MembersOfTheOtherEndpointAreNamed) {
   for (const Member& member : Members()) {
     if (member.disposition != Disposition::kDone || Takes(member, GetParam())) continue;
-    EXPECT_EQ(FieldOf(GetParam(), member.name, Values().back()), member.name);
+    EXPECT_EQ(FieldOf(GetParam(), member.name, MemberValues().back()), member.name);
     EXPECT_THAT(std::string(Parse(GetParam(), member.name, 7).status().message()),
                 HasSubstr("is a member of /v1/"));
   }
@@ -143,7 +126,7 @@ TEST_P(MembersTest, UnknownMembersAreNamed) {
   for (const char* name : {"what", "temprature", "TEMPERATURE", "", "a.b", "messages[0]", "text",
                            "sampling.top_p", "\xc3\xa9", "prompt "}) {
     const std::string shown = *name == '\0' ? "\"\"" : name;
-    for (const Json& value : Values()) EXPECT_EQ(FieldOf(GetParam(), name, value), shown);
+    for (const Json& value : MemberValues()) EXPECT_EQ(FieldOf(GetParam(), name, value), shown);
     EXPECT_TRUE(Parse(GetParam(), name, nullptr).ok()) << name;
   }
   const auto message = [](std::string_view name) {
@@ -175,24 +158,7 @@ TEST_P(MembersTest, UnknownMembersAreNamed) {
 INSTANTIATE_TEST_SUITE_P(Endpoints, MembersTest,
                          ::testing::Values(Endpoint::kChat, Endpoint::kCompletions));
 
-// With CONTINUO_WRITE_DOCS=1 this writes the table instead.
-TEST(MemberTableTest, TheDocumentsHaveTheTable) {
-  const std::string path = testing::SourcePath("docs/http.md");
-  std::stringstream bytes;
-  bytes << std::ifstream(path).rdbuf();
-  std::string text = bytes.str();
-  constexpr std::string_view kBegin = "<!-- members:begin -->\n", kEnd = "<!-- members:end -->";
-  const size_t begin = text.find(kBegin), end = text.find(kEnd);
-  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos && begin < end) << path;
-  const size_t first = begin + kBegin.size();
-  if (std::getenv("CONTINUO_WRITE_DOCS") != nullptr) {
-    text.replace(first, end - first, MembersTable());
-    std::ofstream(path) << text;
-    return;
-  }
-  EXPECT_EQ(text.substr(first, end - first), MembersTable())
-      << "run this test with CONTINUO_WRITE_DOCS=1";
-}
+TEST(MemberTableTest, TheDocumentsHaveTheTable) { CheckDocuments("members", MembersTable()); }
 
 }  // namespace
 }  // namespace continuo::gateway::openai

@@ -141,6 +141,9 @@ TEST(RequestJsonTest, BadMessagesAreNamed) {
   EXPECT_EQ(rejected(R"([{"role":"user"}])"), "messages[0].content");
   EXPECT_EQ(rejected(R"([{"role":"user","content":1}])"), "messages[0].content");
   EXPECT_EQ(rejected(R"([{"role":"user","content":[1]}])"), "messages[0].content[0]");
+  // A member of a part of another type would be left out without a word.
+  EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"text","text":"a","refusal":"b"}]}])"),
+            "messages[0].content[0].refusal");
   EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"image_url","image_url":{}}]}])"),
             "messages[0].content[0].type");
   EXPECT_EQ(rejected(R"([{"role":"user","content":[{"type":"text"}]}])"),
@@ -189,6 +192,9 @@ TEST(RequestJsonTest, AWrongTypeIsRejectedByName) {
       {"top_logprobs", "21"},
       {"logit_bias", "[]"},
       {"logit_bias", "{\"a\":1}"},
+      {"logit_bias", "{\"5\":1,\"05\":2}"},
+      {"logit_bias", "{\" 5\":1}"},
+      {"logit_bias", "{\"+5\":1}"},
       {"logit_bias.1", "{\"1\":\"2\"}"},
       {"stop_token_ids[1]", "[1,-1]"},
       {"stop_token_ids", "5"},

@@ -136,6 +136,14 @@ TEST(ToolsJsonTest, WhatIsWrongIsNamed) {
       {R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools",
           "allowed_tools":{"mode":"auto","tools":[{"function":{"name":"g"}}]}})",
        "tool_choice.allowed_tools.tools[0].function.name"},
+      {R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":{"function":{"name":"f"},"x":1})",
+       "tool_choice.x"},
+      {R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":{"function":{"name":"f","x":1}})",
+       "tool_choice.function.x"},
+      {R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools",
+          "allowed_tools":{"mode":"auto","tools":[{"function":{"name":"f"},"x":1}]}})",
+       "tool_choice.allowed_tools.tools[0].x"},
+      {R"(,"tool_choice":{"type":"web_search"})", "tool_choice.type"},
       {R"(,"parallel_tool_calls":1)", "parallel_tool_calls"},
   };
   for (const auto& [members, field] : wrong) {
@@ -153,6 +161,13 @@ TEST(ToolsJsonTest, TheWorkersNamesAreTheClients) {
   EXPECT_EQ(ParamOf(names, "conversation.messages[1].tool_calls[0].arguments"),
             "messages[1].tool_calls[0].function.arguments");
   EXPECT_EQ(ParamOf(names, "conversation.messages[1].role"), "messages[1].role");
+  // Tools that allowed_tools leaves out count in the body.
+  const auto call = ParseCall(Endpoint::kChat, Body(R"(,"tools":[{"function":{"name":"f"}},
+      {"function":{"name":"g"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{
+      "mode":"auto","tools":[{"function":{"name":"g"}}]}})"));
+  ASSERT_TRUE(call.ok()) << call.status();
+  EXPECT_EQ(ParamOf(call->form.names, "conversation.tools[0].parameters"),
+            "tools[1].function.parameters");
 }
 
 }  // namespace

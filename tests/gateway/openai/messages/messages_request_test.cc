@@ -173,7 +173,7 @@ TEST(MessagesRequestTest, WhatIsWrongIsTold) {
       {R"({"messages": [{"role": "user", "content": []}]})", "messages[0].content: is empty"},
       {R"({"messages": [{"role": "user", "content": [{"type": "document", "citations": {"enabled": true},
            "source": {"type": "text", "data": "d"}}]}]})",
-       "messages[0].content[0].citations.enabled: is not supported"},
+       "messages[0].content[0].citations: is not supported other than as"},
       {R"({"thinking": {"type": "enabled", "budget_tokens": "much"}})", "thinking.budget_tokens: "},
       {R"({"messages": [{"role": "tool", "content": "x"}]})", "messages[0].role: must be"},
       {R"({"messages": [{"role": "user"}]})", "messages[0].content: is needed"},

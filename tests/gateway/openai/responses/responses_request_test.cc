@@ -30,6 +30,8 @@ TEST(ResponsesRequestTest, SamplingAndStopping) {
                                     {"max_output_tokens", 20},
                                     {"temperature", 0.5},
                                     {"top_p", 0.25},
+                                    {"presence_penalty", -1.5},
+                                    {"frequency_penalty", 0.5},
                                     {"stream", true},
                                     {"store", false},
                                     {"prompt_cache_key", "k"}});
@@ -38,6 +40,10 @@ TEST(ResponsesRequestTest, SamplingAndStopping) {
   EXPECT_EQ(call.request.stopping().max_tokens(), 20);
   EXPECT_EQ(call.request.sampling().temperature(), 0.5f);
   EXPECT_EQ(call.request.sampling().top_p(), 0.25f);
+  EXPECT_EQ(call.request.sampling().presence_penalty(), -1.5f);
+  EXPECT_EQ(call.request.sampling().frequency_penalty(), 0.5f);
+  EXPECT_THAT(call.form.repeated,
+              HasSubstr(R"("presence_penalty":-1.5,"frequency_penalty":0.5)"));
   EXPECT_THAT(LinesOf(call.request.conversation()), ElementsAre("system: Be brief", "user: Hello"));
 }
 
@@ -188,6 +194,12 @@ TEST(ResponsesRequestTest, WhatIsWrongIsTold) {
        "input[0].call_id: is needed"},
       {R"({"input": [{"type": "function_call_output", "call_id": "c"}]})",
        "input[0].output: is needed"},
+      {R"({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "[]"}]})",
+       "input[0].arguments: must be the text of a JSON object"},
+      {R"({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]})",
+       "input[0].arguments: must be the text of a JSON object"},
+      {R"({"tool_choice": "required", "tools": [{"type": "web_search"}]})",
+       "tool_choice: requires a call"},
       {R"({"store": true})", "store: is not supported"},
       {R"({"background": true})", "background: is not supported"},
       {R"({"previous_response_id": "resp_1"})", "previous_response_id: is not supported"},
