@@ -70,7 +70,8 @@ void CorsPolicy::AddTo(std::string_view origin, HttpHeaders* headers) const {
     if (origin.empty() || !Allows(origin)) return;
     headers->emplace_back("Access-Control-Allow-Origin", std::string(origin));
   }
-  headers->emplace_back("Access-Control-Expose-Headers", "x-request-id, request-id, retry-after, x-skipped-tools");
+  headers->emplace_back("Access-Control-Expose-Headers",
+                        "x-request-id, request-id, retry-after, x-skipped-tools");
 }
 
 void CorsPolicy::AddPreflight(std::string_view origin, std::string_view allow,

@@ -198,7 +198,7 @@ class ConfigConverter {
     const std::optional<int64_t> values = file_.Whole(Key("attention.value_length"));
     const bool is_latent = architecture_.name == "deepseek2";
     if (values.has_value() && keys.has_value() && values != keys && !is_latent) {
-      return Error("keys of ", *keys, " and values of ", *values, " elements are not taken");
+      return Error("keys of ", *keys, " and values of ", *values, " elements are not supported");
     }
     return absl::OkStatus();
   }
@@ -208,7 +208,7 @@ class ConfigConverter {
     const auto* const list = std::get_if<std::vector<double>>(&value);
     if (list == nullptr) return JsonOf(value);
     if (list->empty() || std::ranges::any_of(*list, [&](double n) { return n != list->front(); })) {
-      return Error(Key(key), " differs between layers, which is not taken");
+      return Error(Key(key), " differs between layers, which is not supported");
     }
     return Json(list->front());
   }
@@ -342,7 +342,7 @@ class ConfigConverter {
     if (!json_.contains("sliding_window")) json_["sliding_window"] = nullptr;
     const bool has_window = !json_["sliding_window"].is_null();
     if (has_window && (name == "llama" || name.starts_with("qwen"))) {
-      return Error(Key("attention.sliding_window"), " is not taken with this architecture");
+      return Error(Key("attention.sliding_window"), " is not supported with this architecture");
     }
     const Value* const pattern = file_.Find(Key("attention.sliding_window_pattern"));
     if (pattern == nullptr) return absl::OkStatus();
@@ -421,7 +421,7 @@ class ConfigConverter {
                    "\" is not known; known are none, linear, longrope and yarn");
     }
     if (type != "yarn" && file_.Find(Key("attention.temperature_scale")) != nullptr) {
-      return Error(Key("attention.temperature_scale"), " is taken beside yarn alone");
+      return Error(Key("attention.temperature_scale"), " is supported beside yarn alone");
     }
     if (const Value* alpha = file_.Find(Key("rope.scaling.alpha"))) {
       if (!scaling.is_null()) return Error(Key("rope.scaling.alpha"), " is beside ", type);
