@@ -105,7 +105,7 @@ class Fields {
   // Says that a value is known and not taken.
   void Refuse(const char* field, const std::string& taken) {
     Set(absl::UnimplementedError(absl::StrCat(Path(field), " ", ShowJsonValue(Raw(field)),
-                                              " is not taken; taken is ", taken)));
+                                              " is not supported; supported is ", taken)));
   }
   std::string Path(const char* field) const {
     return *field == 0 ? name_ : absl::StrCat(name_, ": ", field);

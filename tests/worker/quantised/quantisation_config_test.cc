@@ -111,7 +111,7 @@ TEST(QuantisationConfigTest, WhatIsNotTakenIsRefusedByName) {
            {json::array(), "quantization_config is []; it must be an object"},
            {{{"bits", 4}}, "has no quant_method"},
            {{{"quant_method", 4}}, "quant_method is 4"},
-           {with(gptq, {{"bits", 3}}), "bits 3 is not taken; taken is 4 or 8"},
+           {with(gptq, {{"bits", 3}}), "bits 3 is not supported; supported is 4 or 8"},
            {with(gptq, {{"bits", "4"}}), "bits is \"4\""},
            {with(gptq, {{"group_size", 0}}), "group_size is 0"},
            {with(gptq, {{"group_size", -2}}), "group_size is -2"},

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/worker/text/text_model.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/worker/text/test_files.h"
@@ -94,6 +95,25 @@ TEST_F(TextFilesTest, WhatIsNoJsonIsToldByLine) {
   for (const char* text : {"{\n\"version\": NaN}", "{\n\"version\": }", "{\n,}"}) {
     Write("tokenizer.json", text);
     EXPECT_THAT(Error(), AllOf(HasSubstr("tokenizer.json: not JSON"), HasSubstr("line 2")));
+  }
+}
+
+// A model without a template answers no conversations, which nobody would connect with a typing
+// error.
+TEST_F(TextFilesTest, AChatTemplateOfAnotherTypeIsNamed) {
+  for (const std::string file : {"tokenizer_config.json", "chat_template.json"}) {
+    Restore();
+    for (const std::string value :
+         {"5", "{\"default\":\"x\"}", "[\"x\"]", "[{\"name\":\"default\"}]", "true",
+          "[{\"name\":1,\"template\":\"x\"}]"}) {
+      Write(file, absl::StrCat("{\"chat_template\":", value, "}"));
+      EXPECT_THAT(Error(), AllOf(HasSubstr(file + ": chat_template is " + value),
+                                 HasSubstr("must be a text, or a list")));
+    }
+    for (const std::string value : {"null", "\"x\"", "[]"}) {
+      Write(file, absl::StrCat("{\"chat_template\":", value, "}"));
+      EXPECT_TRUE(TextModel::Open(folder_.path().string()).ok()) << value;
+    }
   }
 }
 

@@ -58,7 +58,9 @@ impl Files {
         let mut chat_template = read_file(&dir.join("chat_template.jinja"), MAX_CONFIG_BYTES)?;
         if chat_template.is_empty() {
             let json = read_file(&dir.join("chat_template.json"), MAX_CONFIG_BYTES)?;
-            if let Some(template) = template_of(&parse_object(&json, "chat_template.json")?) {
+            let file = parse_object(&json, "chat_template.json")?;
+            check_template(&file).map_err(|e| e.in_file("chat_template.json"))?;
+            if let Some(template) = template_of(&file) {
                 chat_template = template.into_bytes();
             }
         }
@@ -101,6 +103,7 @@ impl Files {
     pub fn config(&self) -> Result<Config> {
         let config = parse_object(&self.config, "tokenizer_config.json")?;
         let special_map = parse_object(&self.special_tokens_map, "special_tokens_map.json")?;
+        check_template(&config).map_err(|e| e.in_file("tokenizer_config.json"))?;
         let tool_template =
             template_from(&self.tool_template, || named_template(&config, TOOL_USE))?;
         let template = template_from(&self.chat_template, || template_of(&config))?
@@ -180,6 +183,29 @@ fn parse_object(bytes: &[u8], file: &str) -> Result<Map<String, Value>> {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(Error::invalid("not a JSON object").in_file(file)),
         Err(e) => Err(Error::invalid(format!("not JSON: {e}")).in_file(file)),
+    }
+}
+
+/// Refuses a chat template that is none: the model would answer no conversations, without a word.
+fn check_template(file: &Map<String, Value>) -> Result<()> {
+    let is_named = |t: &Value| t["name"].is_string() && t["template"].is_string();
+    match file.get("chat_template") {
+        None | Some(Value::Null | Value::String(_)) => Ok(()),
+        Some(Value::Array(named)) if named.iter().all(is_named) => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "chat_template is {}; it must be a text, or a list of objects with name and template",
+            shown(other)
+        ))),
+    }
+}
+
+/// The beginning of a value's JSON.
+fn shown(value: &Value) -> String {
+    const MOST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }
 

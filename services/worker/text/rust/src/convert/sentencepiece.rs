@@ -183,7 +183,7 @@ pub fn convert(bytes: &[u8], beside: &Beside) -> Result<Made> {
         return Err(unimplemented("treat_whitespace_as_suffix and escape_whitespaces=false are not supported"));
     }
     if let Some(id) = model.pieces.iter().position(|piece| piece.kind == Kind::Unused) {
-        return Err(unimplemented(format!("piece {id} is of the type UNUSED, which is not taken")));
+        return Err(unimplemented(format!("piece {id} is of the type UNUSED, which is not supported")));
     }
     let mut ids: HashMap<&str, usize> = HashMap::with_capacity(model.pieces.len());
     for (id, piece) in model.pieces.iter().enumerate() {
