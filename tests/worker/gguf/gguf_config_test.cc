@@ -79,7 +79,8 @@ TEST(GgufConfigTest, WhatWouldChangeTheAnswerIsRefusedByName) {
       {Llama().Key("llama.rope.scaling.type", std::string("odd")), "\"odd\" is not known"},
       {Llama().Key("llama.attention.temperature_scale", 0.1f), "temperature_scale is not known"},
       {Llama().Key("llama.rope.scaling.type", std::string("linear")), "factor is missing"},
-      {Llama().Key("llama.attention.sliding_window", uint32_t{8}), "sliding_window is not supported"},
+      {Llama().Key("llama.attention.sliding_window", uint32_t{8}),
+       "sliding_window is not supported"},
       {GgufWriter()
            .Key("general.architecture", std::string("qwen3"))
            .Key("qwen3.attention.head_count_kv", layers),

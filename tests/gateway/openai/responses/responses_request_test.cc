@@ -42,8 +42,7 @@ TEST(ResponsesRequestTest, SamplingAndStopping) {
   EXPECT_EQ(call.request.sampling().top_p(), 0.25f);
   EXPECT_EQ(call.request.sampling().presence_penalty(), -1.5f);
   EXPECT_EQ(call.request.sampling().frequency_penalty(), 0.5f);
-  EXPECT_THAT(call.form.repeated,
-              HasSubstr(R"("presence_penalty":-1.5,"frequency_penalty":0.5)"));
+  EXPECT_THAT(call.form.repeated, HasSubstr(R"("presence_penalty":-1.5,"frequency_penalty":0.5)"));
   EXPECT_THAT(LinesOf(call.request.conversation()), ElementsAre("system: Be brief", "user: Hello"));
 }
 
