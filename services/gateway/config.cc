@@ -80,6 +80,10 @@ void AddLimitFlags(common::Flags& flags, GatewayConfig& c, uint64_t* open_bytes)
   flags.Number("tenant_requests_per_second", &limits.tenant.requests_per_second, 0, 1e9,
                "Generations of one tenant that begin on this gateway, per second. Bursts may use "
                "ten seconds' worth at once; 0 is no limit.");
+  flags.Integer<int>(
+      "tenant_max_replays", &c.http.tenant_max_replays, 0, 1 << 20,
+      "Number of HTTP streams of one tenant on this gateway that are generated again "
+      "at a time, up to the event behind which they go on. 0 is no limit.");
   flags.Number("tenant_prompt_tokens_per_second", &limits.tenant.prompt_tokens_per_second, 0, 1e12,
                "Prompt tokens, estimated, of one tenant on this gateway, per second. Bursts may "
                "use ten seconds' worth at once; 0 is no limit.");

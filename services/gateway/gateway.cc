@@ -133,6 +133,7 @@ absl::Status Gateway::ConnectWorkers() {
   options.connect.tls_server_name = config_.worker_tls_server_name;
   if (!config_.token_file.empty()) {
     ASSIGN_OR_RETURN(token_, common::TokenFile::Open(config_.token_file));
+    secret_ = FleetSecret([token = token_.get()] { return token->tokens()->digests(); });
   }
   options.connect.token = token_.get();
   options.discovery_wait = config_.relay.retry.no_worker_wait;
@@ -172,6 +173,7 @@ absl::Status Gateway::StartService() {
                                      .open_calls = &open_calls_,
                                      .auth = auth_.get(),
                                      .key_limiter = &key_limiter_,
+                                     .secret = &secret_,
                                      .spans = spans_.get()});
   return absl::OkStatus();
 }
@@ -212,6 +214,7 @@ absl::Status Gateway::StartHttp() {
       .fleet = [this] { return view_.Get(); },
       .text = service_.get(),
       .steps = step_feed_.get(),
+      .secret = &secret_,
       .version = std::string(common::Version()),
       .cors = std::move(cors)});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));

@@ -19,6 +19,7 @@
 #include "services/gateway/grpc/inference_service.h"
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/grpc/serving_health.h"
+#include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http/http_server.h"
 #include "services/gateway/relay/retry_budget.h"
@@ -91,6 +92,7 @@ class Gateway {
   KeyLimiter key_limiter_;
   std::unique_ptr<common::ReloadedTls> worker_tls_;
   std::unique_ptr<common::TokenFile> token_;  // Null: workers ask for none.
+  FleetSecret secret_ = FleetSecret::Random();
   // The destructor ends these from the last to the first: servers, service, transport, pool,
   // discovery, timer.
   std::unique_ptr<TimerThread> timer_;

@@ -57,6 +57,13 @@ absl::Status OverloadedError(std::string_view message) {
       absl::Seconds(1));
 }
 
+absl::Status KeyReusedError() {
+  return WithReason(
+      absl::AlreadyExistsError("the idempotency key stands for another request; a new request "
+                               "needs a new key"),
+      kReasonKeyReused);
+}
+
 absl::Status FieldError(std::string_view field, std::string_view message) {
   google::rpc::BadRequest bad;
   google::rpc::BadRequest::FieldViolation& violation = *bad.add_field_violations();

@@ -40,6 +40,12 @@ inline constexpr std::string_view kReasonPeerToken = "PEER_TOKEN";
 inline constexpr std::string_view kReasonPeerName = "PEER_NAME";
 // The client's key is not for this model.
 inline constexpr std::string_view kReasonModelNotAllowed = "MODEL_NOT_ALLOWED";
+// The client's idempotency key stands for another request.
+inline constexpr std::string_view kReasonKeyReused = "IDEMPOTENCY_KEY_REUSED";
+// The id of an event, behind which a stream is to go on, is none that this client was sent, or is
+// of another request.
+inline constexpr std::string_view kReasonInvalidCursor = "INVALID_CURSOR";
+inline constexpr std::string_view kReasonOtherRequest = "CURSOR_OF_ANOTHER_REQUEST";
 
 // Returns `status` with its reason set. An OK status stays as it is.
 absl::Status WithReason(absl::Status status, std::string_view reason);
@@ -50,6 +56,9 @@ absl::Status WithRetryInfo(absl::Status status, absl::Duration delay);
 
 // RESOURCE_EXHAUSTED, reason OVERLOADED, to be tried again in a second.
 absl::Status OverloadedError(std::string_view message);
+
+// ALREADY_EXISTS, reason IDEMPOTENCY_KEY_REUSED.
+absl::Status KeyReusedError();
 
 // INVALID_ARGUMENT "field: message" that also names the field (dotted path, as in the proto:
 // "sampling.temperature") in a BadRequest.

@@ -260,7 +260,7 @@ class OpenAiTest(ServiceTest):
         answer = json.loads(self.curl("/v1/chat/completions", "-d", json.dumps(body)))
         text = answer["choices"][0]["message"]["content"]
         events = self.curl("/v1/chat/completions", "-N", "-d", json.dumps({**body, "stream": True}))
-        lines = [l[6:] for l in events.split("\n\n") if l]
+        lines = [l[6:] for l in events.split("\n") if l.startswith("data: ")]
         self.assertEqual(lines[-1], "[DONE]")
         pieces = [json.loads(l)["choices"][0]["delta"].get("content", "") for l in lines[:-1]]
         self.assertEqual("".join(pieces), text)

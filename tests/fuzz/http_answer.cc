@@ -132,12 +132,17 @@ void CheckEvents(std::string_view text, bool is_whole) {
     if (event == ": keep-alive") continue;
     CONTINUO_CHECK(event.starts_with("data: "));
     event.remove_prefix(6);
+    // All but that of an error can be gone on behind.
+    const size_t id = event.find("\nid: ");
+    const bool has_id = id != std::string_view::npos;
+    if (has_id) event = event.substr(0, id);
     if (event == "[DONE]") {
       is_over = true;
       continue;
     }
     const Json body = Json::parse(event, nullptr, /*allow_exceptions=*/false);
     CONTINUO_CHECK(body.is_object());
+    CONTINUO_CHECK(has_id != body.contains("error"));
     if (body.contains("error")) {
       CheckError(body);
       is_over = true;

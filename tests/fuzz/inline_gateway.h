@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "services/gateway/identity/fleet_secret.h"
+#include "services/gateway/identity/idempotency.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
@@ -79,6 +81,7 @@ class InlineGateway : public GenerateService, public WorkerTransport {
   }
 
   FakeTextService* text() { return &text_; }
+  const FleetSecret* secret() const { return &secret_; }
   void SetScript(WorkerScript script) { script_ = std::move(script); }
   ManualTimer& timer() { return timer_; }
   bool is_ready() const { return true; }
@@ -116,6 +119,9 @@ class InlineGateway : public GenerateService, public WorkerTransport {
     CONTINUO_CHECK(!status.ok());
   }
   std::string MakeRequestId() override { return "made"; }
+  absl::StatusOr<CallIdentity> Identify(const ClientCall&, std::string_view key) const override {
+    return IdentityOfKey(secret_, "default", key, clock_->Now());
+  }
 
   std::shared_ptr<WorkerCall> Start(std::shared_ptr<StreamRelay> relay, int attempt,
                                     const Lease& /*lease*/, const v1::GenerateRequest& request,
@@ -162,6 +168,7 @@ class InlineGateway : public GenerateService, public WorkerTransport {
   };
 
   boost::asio::io_context* const context_;
+  const FleetSecret secret_ = FleetSecret::Random();
   FakeTextService text_;
   ManualClock* const clock_;
   ManualTimer timer_;

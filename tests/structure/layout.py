@@ -106,17 +106,19 @@ ALLOWED = {
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
+    "services/gateway/identity": "services/base services/protocol",
     "services/gateway/requests": "services/base services/protocol proto",
     "services/gateway/routing": "services/base services/protocol proto",
     "services/gateway/admission": "services/base services/protocol",
     "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
-                              "services/gateway/routing",
+                              "services/gateway/identity services/gateway/routing",
     "services/gateway/discovery": "services/base services/common",
     "services/gateway/workers": "services/base services/common services/common/grpc services/common/trust "
                                 "services/protocol proto "
                                 "services/gateway/discovery services/gateway/relay services/gateway/routing",
     "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
-                             "services/protocol proto services/gateway/admission services/gateway/relay "
+                             "services/protocol proto services/gateway/admission services/gateway/identity "
+                             "services/gateway/relay "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
     "services/gateway/scaler": "services/base services/common/grpc services/common/trust "
                                "services/protocol proto "
@@ -128,6 +130,8 @@ ALLOWED = {
                                         "services/gateway/openai/json",
     "services/gateway/openai/responses": "services/base services/protocol proto services/gateway/openai/answer "
                                          "services/gateway/openai/json",
+    "services/gateway/openai/stream": "services/base services/protocol proto services/gateway/identity "
+                                      "services/gateway/openai/answer",
     "services/gateway/openai/http": "services/base services/base/net",
     "services/gateway/openai/page": "services/base services/gateway/openai/http",
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "
@@ -135,13 +139,14 @@ ALLOWED = {
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
                                "services/gateway/openai/answer services/gateway/openai/messages "
                                "services/gateway/openai/page services/gateway/openai/responses "
-                               "services/gateway/openai/steps "
-                               "services/gateway/openai/http services/gateway/relay services/gateway/routing",
+                               "services/gateway/openai/steps services/gateway/openai/stream "
+                               "services/gateway/openai/http services/gateway/identity services/gateway/relay "
+                               "services/gateway/routing",
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
                         "services/common/trust "
                         "services/protocol services/gateway/admission services/gateway/discovery "
-                        "services/gateway/grpc services/gateway/openai services/gateway/openai/http "
+                        "services/gateway/grpc services/gateway/identity services/gateway/openai services/gateway/openai/http "
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
                         "services/gateway/scaler services/gateway/workers",
     # The classes that decide in production, on a virtual clock.
@@ -171,7 +176,8 @@ KNOWS_NO_GRPC = ("kernels", "services/worker/gguf", "services/worker/hub", "serv
 # Folders that know protobuf, but no gRPC.
 KNOWS_MESSAGES_ONLY = ("services/protocol", "services/worker/server/constraint", "services/worker/server/session",
                        "services/worker/server/lifetime",
-                       "services/gateway/requests", "services/gateway/routing", "services/gateway/admission",
+                       "services/gateway/identity", "services/gateway/requests", "services/gateway/routing",
+                       "services/gateway/admission",
                        "services/gateway/relay", "services/gateway/openai", "services/simulate")
 # The inside of the engine, which folders that know gRPC do not know, but for what the second table allows.
 ENGINE_INSIDE = tuple(f"services/worker/engine/{part}" for part in ("draft", "estimate", "kv", "requests", "schedule"))

@@ -32,6 +32,8 @@ class Tokens {
 
   // The token that is sent.
   const std::string& first() const { return first_; }
+  // The SHA-256 of each, in their order.
+  std::vector<std::array<uint8_t, 32>> digests() const { return digests_; }
   // Returns whether `token` is one of them. It takes the same time whichever one agrees, if any.
   bool Contain(std::string_view token) const;
 

@@ -13,6 +13,7 @@
 #include "services/common/log.h"
 #include "services/gateway/grpc/client_stream.h"
 #include "services/gateway/grpc/forwarded_call.h"
+#include "services/gateway/grpc/keyed_call.h"
 #include "services/gateway/grpc/message_bytes.h"
 #include "services/gateway/grpc/request_span.h"
 #include "services/gateway/relay/message_memory.h"
@@ -125,7 +126,7 @@ class InferenceService::OpenStream : public RelayClient {
 InferenceService::InferenceService(const Dependencies& dependencies)
     : dependencies_(dependencies) {}
 
-absl::StatusOr<Caller> InferenceService::Identify(const ClientCall& call) const {
+absl::StatusOr<Caller> InferenceService::FindCaller(const ClientCall& call) const {
   absl::StatusOr<Caller> caller = dependencies_.auth->Authenticate(call.metadata("authorization"),
                                                                    call.metadata("x-tenant-id"));
   if (!caller.ok()) dependencies_.metrics->OnUnauthenticated();
@@ -133,12 +134,24 @@ absl::StatusOr<Caller> InferenceService::Identify(const ClientCall& call) const 
 }
 
 absl::StatusOr<std::string> InferenceService::Authenticate(const ClientCall& call) const {
-  ASSIGN_OR_RETURN(Caller caller, Identify(call));
+  ASSIGN_OR_RETURN(Caller caller, FindCaller(call));
   return std::move(caller.tenant);
 }
 
+absl::StatusOr<CallIdentity> InferenceService::Identify(const ClientCall& call,
+                                                        std::string_view key) const {
+  ASSIGN_OR_RETURN(const std::string tenant, Authenticate(call));
+  ASSIGN_OR_RETURN(CallIdentity identity, IdentityOfKey(*dependencies_.secret, tenant, key,
+                                                        dependencies_.relay.clock->Now()));
+  if (const auto entry = recent_keys_.Find(tenant, identity.request_id)) {
+    identity.reference_time = entry->reference_time;
+    identity.fingerprint = entry->fingerprint;
+  }
+  return identity;
+}
+
 std::vector<v1::Model> InferenceService::Models(const ClientCall& call) const {
-  const absl::StatusOr<Caller> caller = Identify(call);
+  const absl::StatusOr<Caller> caller = FindCaller(call);
   return caller.ok() ? Models(caller->key.get()) : std::vector<v1::Model>();
 }
 
@@ -153,7 +166,7 @@ std::vector<v1::Model> InferenceService::Models(const KeyGrant* key) const {
 absl::StatusOr<CallContext> InferenceService::ContextOf(
     const ClientCall& call, std::shared_ptr<const KeyGrant>* key) const {
   CallContext result;
-  ASSIGN_OR_RETURN(Caller caller, Identify(call));
+  ASSIGN_OR_RETURN(Caller caller, FindCaller(call));
   result.tenant = std::move(caller.tenant);
   *key = std::move(caller.key);
   result.request_id = call.metadata("x-request-id");
@@ -237,9 +250,20 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
     asked.has_free_worker = true;
     ticket = dependencies_.admission->Admit(asked);
   }
+  if (ticket.ok() && call.identity.has_value() && !call.identity->body.empty()) {
+    const absl::Status bound = recent_keys_.Bind(
+        result.context.tenant, result.context.request_id, *call.identity);
+    if (!bound.ok()) ticket = bound;
+  }
   if (!ticket.ok()) claim->Refund();
   ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
   result.request = std::move(request);
+  if (call.identity.has_value()) {
+    result.context.reference_time = call.identity->reference_time;
+    result.context.body = call.identity->body;
+    // Even an empty continuation replaces a live generation.
+    if (call.identity->takes_over) result.request.mutable_continuation();
+  }
   absl::MutexLock lock(&mutex_);
   result.seed = absl::Uniform<uint64_t>(random_);
   result.context.call_id =
@@ -256,6 +280,7 @@ void InferenceService::LogRejected(const std::string& model, const std::string& 
                                    const absl::Status& status, const std::string& trace_id) {
   dependencies_.metrics->OnRejected(model, status);
   common::Log(common::LogSeverity::kInfo, "request",
+    result.context.fingerprint = call.identity->preferred_fingerprint;
               {{"correlation_id", correlation_id},
                {"trace_id", trace_id},
                {"code", protocol::StatusName(status.code())},
@@ -323,6 +348,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     OnRejected("", "", request.status());
     return new RejectedStream(dependencies_.open_calls, request.status());
   }
+  if (const absl::Status status = TakeIdentity(*this, &call, &*request); !status.ok()) {
+    OnRejected(request->model(), "", status);
+    return new RejectedStream(dependencies_.open_calls, status);
+  }
   auto client = std::make_unique<ClientStream>(dependencies_.open_calls);
   absl::StatusOr<std::shared_ptr<StreamRelay>> relay =
       Open(call, *std::move(request), client.get());
@@ -364,6 +393,7 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
                {"stall", report.stall},
                {"longest_gap", report.longest_gap},
                {"duration", report.duration}});
+  recent_keys_.OnAnswered(report.tenant, report.request_id, report.fingerprint);
   absl::MutexLock lock(&mutex_);
   const auto open = open_.find(relay);
   if (open == open_.end()) return;
@@ -525,7 +555,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
                                                        const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
-  const absl::StatusOr<Caller> caller = Identify(CallOf(*context, *bytes));
+  const absl::StatusOr<Caller> caller = FindCaller(CallOf(*context, *bytes));
   if (!caller.ok()) return Answer(context, caller.status());
   v1::ListModelsResponse list;
   for (v1::Model& model : Models(caller->key.get())) *list.add_models() = std::move(model);
@@ -537,7 +567,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
                                                      const grpc::ByteBuffer* bytes,
                                                      grpc::ByteBuffer* response) {
   if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
-  const absl::StatusOr<Caller> caller = Identify(CallOf(*context, *bytes));
+  const absl::StatusOr<Caller> caller = FindCaller(CallOf(*context, *bytes));
   if (!caller.ok()) return Answer(context, caller.status());
   const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
   if (!request.ok()) return Answer(context, request.status());

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,8 @@
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/grpc/gateway_metrics.h"
 #include "services/gateway/grpc/open_calls.h"
+#include "services/gateway/identity/fleet_secret.h"
+#include "services/gateway/identity/recent_keys.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/text_service.h"
@@ -55,6 +58,7 @@ class InferenceService
     OpenCalls* open_calls = nullptr;
     const Authenticator* auth = nullptr;
     KeyLimiter* key_limiter = nullptr;
+    const FleetSecret* secret = nullptr;
     common::SpanExporter* spans = nullptr;  // Null: nothing is traced.
   };
   explicit InferenceService(const Dependencies& dependencies);
@@ -79,6 +83,8 @@ class InferenceService
   void OnRejected(const std::string& model, const std::string& correlation_id,
                   const absl::Status& status) override;
   std::string MakeRequestId() override;
+  absl::StatusOr<CallIdentity> Identify(const ClientCall& call,
+                                        std::string_view key) const override;
 
   Cancel AskTokenize(const ClientCall& call, v1::TokenizeRequest request,
                      Done<v1::TokenizeResponse> done) override;
@@ -119,7 +125,7 @@ class InferenceService
   // `claim` becomes the place that the caller's key gives to an admitted request.
   absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const common::CallTrace& trace,
                                      v1::GenerateRequest request, KeyLimiter::Claim* claim);
-  absl::StatusOr<Caller> Identify(const ClientCall& call) const;
+  absl::StatusOr<Caller> FindCaller(const ClientCall& call) const;
   std::vector<v1::Model> Models(const KeyGrant* key) const;
   // The tenant, deadline and trace of a call, and the request id where the client sent one. `key`
   // becomes the caller's.
@@ -144,6 +150,7 @@ class InferenceService
 
   const Dependencies dependencies_;
   std::atomic<bool> draining_ = false;
+  RecentKeys recent_keys_;
 
   mutable absl::Mutex mutex_;
   mutable absl::CondVar rejected_ ABSL_GUARDED_BY(mutex_);  // Signalled by CheckOpen.

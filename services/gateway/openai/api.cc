@@ -18,6 +18,8 @@
 #include "services/gateway/openai/models_json.h"
 #include "services/gateway/openai/page/page.h"
 #include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/start_call.h"
+#include "services/gateway/openai/stream/event_stream.h"
 #include "services/gateway/openai/unknown_path.h"
 #include "services/protocol/error.h"
 
@@ -53,8 +55,8 @@ std::string PromptId(const std::string& id, size_t prompt) {
 }
 
 // Takes room for what the answer keeps. An error says that there is none.
-absl::Status CheckRoom(const Answer& answer, const HttpLimits& limits, ByteBudget::Share& room) {
-  const auto num_bytes = static_cast<int64_t>(answer.num_bytes());
+absl::Status CheckRoom(size_t size, const HttpLimits& limits, ByteBudget::Share& room) {
+  const auto num_bytes = static_cast<int64_t>(size);
   if (num_bytes > limits.max_answer_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the answer is over ", limits.max_answer_bytes,
                                                    " bytes; it can be had as a stream of "
@@ -360,16 +362,42 @@ asio::awaitable<void> Api::WatchSteps(HttpConnection& connection, HttpRequest re
   co_await connection.Respond(std::move(response));
 }
 
+std::string Api::MakeId(const ErrorForm& form) const {
+  return form.is_anthropics ? form.request_id : dependencies_.service->MakeRequestId();
+}
+
+void Api::Prepare(Running& call, v1::GenerateResponse* response) {
+  if (!call.start.is_keyed) return;
+  HttpHeaders headers = MakeRepeatable(call.start.identity.fingerprint, response);
+  if (headers.empty() || std::exchange(call.told_fingerprint, true)) return;
+  for (auto& header : headers) call.headers.push_back(std::move(header));
+}
+
 asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
                                     HttpRequest request) {
-  ClientCall call = CallOf(request, dependencies_.clock->Now());
+  const absl::Time now = dependencies_.clock->Now();
+  ClientCall call = CallOf(request, now);
   ErrorForm errors = FormOf(request);
+  CallStart start;
+  start.identity.request_id = MakeId(errors);
+  absl::StatusOr<HttpCall> parsed =
+      ReadAndStart({.service = dependencies_.service, .secret = dependencies_.secret, .now = now},
+                   route, request, call, &start);
   // The client's own id stands for nothing here but itself: several requests may have it.
-  const std::string id =
-      errors.is_anthropics ? errors.request_id : dependencies_.service->MakeRequestId();
+  const std::string id = start.identity.request_id;
+  if (errors.is_anthropics) errors.request_id = id;
   HttpHeaders headers = IdHeaders(errors);
   if (request["x-request-id"].empty()) headers.emplace_back("x-request-id", id);
-  absl::StatusOr<HttpCall> parsed = ReadCall(route, request.body());
+  ReplayLimiter::Place replay;
+  if (parsed.ok() && start.is_resumed && !start.begin.is_last) {
+    absl::StatusOr<ReplayLimiter::Place> place =
+        replays_.Enter(std::string(start.signer->tenant()), connection.limits().tenant_max_replays);
+    if (place.ok()) {
+      replay = *std::move(place);
+    } else {
+      parsed = place.status();
+    }
+  }
   if (!parsed.ok()) {
     dependencies_.service->OnRejected("", call.correlation_id,
                                       WithoutClientsWords(parsed.status()));
@@ -379,13 +407,26 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
     co_await connection.Respond(std::move(response));
     co_return;
   }
+  if (start.is_resumed && start.begin.is_last) {
+    // It tells an EventSource that nothing follows.
+    DropBody(connection, request);
+    HttpResponse response = {.status = 204, .content_type = "", .headers = std::move(headers)};
+    co_await connection.Respond(std::move(response));
+    co_return;
+  }
   errors.names = parsed->names;
   for (auto& header : parsed->headers) headers.push_back(std::move(header));
+  if (start.is_keyed || parsed->stream) call.identity = start.identity;
   const size_t num_prompts = parsed->requests.size();
   for (size_t i = 0; i < num_prompts; ++i) {
     parsed->requests[i].set_request_id(PromptId(id, i));
+    if (call.identity.has_value() && !parsed->requests[i].sampling().has_seed()) {
+      parsed->requests[i].mutable_sampling()->set_seed(SeedOfPrompt(*call.identity, i));
+    }
   }
   const std::string model = parsed->requests[0].model();
+  const auto num_sequences =
+      static_cast<int>(std::max(1u, parsed->requests[0].sampling().num_sequences()));
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
   const absl::Status opened =
       queue->Open(dependencies_.service, call, std::move(parsed->requests), parsed->num_copies);
@@ -396,9 +437,12 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
     co_return;
   }
   connection.WatchClient();
+  const absl::Time created = call.identity.has_value() ? call.identity->reference_time : now;
   const std::unique_ptr<Answer> answer =
-      parsed->make_answer(id, model, absl::ToUnixSeconds(dependencies_.clock->Now()));
-  Running running = {*answer, std::move(errors), num_prompts, call.deadline, std::move(headers)};
+      parsed->make_answer(id, model, absl::ToUnixSeconds(created));
+  Running running = {*answer,          std::move(errors),  num_prompts,
+                     call.deadline,    std::move(headers), num_sequences,
+                     std::move(start), std::move(replay)};
   if (parsed->stream) {
     co_await Stream(connection, *queue, std::move(running));
   } else {
@@ -424,13 +468,14 @@ asio::awaitable<void> Api::Collect(HttpConnection& connection, GenerationQueue& 
       continue;
     }
     for (GenerationQueue::Item& item : items) {
+      Prepare(call, &item.response);
       answer.Add(item.prompt, item.response, nullptr);
       if (!item.end.has_value()) continue;
       --num_prompts;
       if (status.ok() && call.num_prompts > 1) call.errors.names.prompt = item.prompt;
       status.Update(*item.end);
     }
-    excess = CheckRoom(answer, limits, room);
+    excess = CheckRoom(answer.num_bytes(), limits, room);
     status.Update(excess);
   }
   HttpResponse response;
@@ -455,6 +500,10 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
   const absl::Duration start = dependencies_.clock->Elapsed();
   bool begun = false;
   size_t num_prompts = call.num_prompts;
+  EventStream stream(
+      &answer, {.num_prompts = static_cast<int>(num_prompts), .num_sequences = call.num_sequences},
+      std::move(call.start.signer), std::move(call.start.begin), call.start.is_resumed);
+  absl::Duration last_sent = start;
   std::string events;
   while (num_prompts > 0) {
     const absl::Duration left = call.deadline - dependencies_.clock->Now();
@@ -487,14 +536,21 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
     absl::Status status;
     events.clear();
     for (GenerationQueue::Item& item : items) {
-      answer.Add(item.prompt, item.response, &events);
-      item.response.Clear();
+      Prepare(call, &item.response);
+      if (const absl::Status added = stream.Add(item.prompt, std::move(item.response), &events);
+          !added.ok()) {
+        queue.Cancel(added);
+        status.Update(added);
+        break;
+      }
       if (item.end.has_value()) {
         --num_prompts;
         if (status.ok() && call.num_prompts > 1) call.errors.names.prompt = item.prompt;
         status.Update(*item.end);
       }
-      if (const absl::Status excess = CheckRoom(answer, limits, room); !excess.ok()) {
+      if (const absl::Status excess =
+              CheckRoom(answer.num_bytes() + stream.num_bytes(), limits, room);
+          !excess.ok()) {
         queue.Cancel(excess);
         status.Update(excess);
         break;
@@ -504,6 +560,17 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       if (connection.client_gone()) co_return;
       events.clear();
     }
+    if (stream.is_replaying() && events.empty() && status.ok() && num_prompts > 0) {
+      // What the client has had is generated again.
+      if (dependencies_.clock->Elapsed() - last_sent < limits.keepalive_interval) continue;
+      last_sent = dependencies_.clock->Elapsed();
+      if (!std::exchange(begun, true)) co_await BeginEvents(connection, call.headers);
+      co_await connection.SendComment();
+      if (connection.client_gone()) co_return;
+      continue;
+    }
+    if (!stream.is_replaying()) call.replay.Release();
+    if (num_prompts == 0 && status.ok()) status = stream.AddEnd(&events);
     if (!begun) {
       // Before the first response an error is still one of HTTP.
       if (!status.ok()) {
@@ -515,10 +582,8 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       co_await BeginEvents(connection, call.headers);
     }
     if (!status.ok()) {
-      answer.AddError(status, ErrorBody(call.errors, status), &events);
+      stream.AddError(status, ErrorBody(call.errors, status), &events);
       num_prompts = 0;
-    } else if (num_prompts == 0) {
-      answer.AddEnd(&events);
     }
     co_await connection.SendStream(events);
     if (connection.client_gone()) co_return;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
+#include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/openai/answer/answer.h"
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/cors.h"
@@ -21,6 +23,8 @@
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/openai/steps/steps_api.h"
+#include "services/gateway/openai/stream/call_start.h"
+#include "services/gateway/openai/stream/replay_limiter.h"
 #include "services/gateway/openai/text_api.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/step_feed.h"
@@ -40,6 +44,7 @@ struct ApiDependencies {
   TextService* text = nullptr;
   StepFeed* steps = nullptr;  // null: steps are not told
   int max_step_watchers = 32;
+  const FleetSecret* secret = nullptr;
   std::string version;  // of the program
   CorsPolicy cors;
 };
@@ -67,10 +72,19 @@ class Api : public HttpHandler {
     size_t num_prompts;
     absl::Time deadline;
     HttpHeaders headers;
+    int num_sequences;  // of each prompt
+    CallStart start;
+    ReplayLimiter::Place replay;
+    bool told_fingerprint = false;
   };
 
   boost::asio::awaitable<void> Generate(HttpConnection& connection, RouteId route,
                                         HttpRequest request);
+  // An id that no other request has.
+  std::string MakeId(const ErrorForm& form) const;
+  // Of a call with an idempotency key: tells the worker's fingerprint in a header, and leaves out
+  // of the response what a second run does not repeat.
+  static void Prepare(Running& call, v1::GenerateResponse* response);
   boost::asio::awaitable<void> Collect(HttpConnection& connection, GenerationQueue& queue,
                                        Running call);
   boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
@@ -96,6 +110,7 @@ class Api : public HttpHandler {
   const ApiDependencies dependencies_;
   TextApi text_;
   StepsApi steps_;
+  ReplayLimiter replays_;
   const int64_t start_seconds_;  // Unix time of the server's start
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;

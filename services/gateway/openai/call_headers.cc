@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "services/gateway/identity/fleet_secret.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -36,6 +37,12 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now) {
   const absl::Duration timeout = ParseGrpcTimeout(call.metadata("grpc-timeout"));
   call.deadline = now + timeout;
   return call;
+}
+
+std::string DigestOfBody(const HttpRequest& request) {
+  const auto path = request.target();
+  const std::string_view parts[] = {{path.data(), path.size()}, request.body()};
+  return DigestOf(parts);
 }
 
 std::string LoggedId(std::string_view id) {

@@ -18,6 +18,9 @@ namespace continuo::gateway::openai {
 // many generations the request becomes.
 ClientCall CallOf(const HttpRequest& request, absl::Time now);
 
+// The digest of what the request asks for: its path and its body.
+std::string DigestOfBody(const HttpRequest& request);
+
 // The form in which a client's own id is logged: printable, other bytes as \xNN, cut to 128 bytes
 // of the id.
 std::string LoggedId(std::string_view id);

@@ -116,6 +116,23 @@ std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
   return ErrorJson(form.names, status);
 }
 
+HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateResponse* response) {
+  // Which tokens the cache had and how long it took differ each time.
+  if (response->has_progress()) response->mutable_progress()->clear_cached_prompt_tokens();
+  if (response->has_summary()) {
+    response->mutable_summary()->mutable_usage()->clear_cached_prompt_tokens();
+    response->mutable_summary()->clear_timings();
+  }
+  HttpHeaders headers;
+  const std::string& fingerprint = response->accepted().fingerprint();
+  if (fingerprint.empty()) return headers;
+  headers.emplace_back("x-fingerprint", fingerprint);
+  if (!fingerprint_before.empty() && fingerprint_before != fingerprint) {
+    headers.emplace_back("x-fingerprint-before", fingerprint_before);
+  }
+  return headers;
+}
+
 absl::StatusOr<HttpCall> ReadCall(RouteId route, std::string_view body) {
   switch (route) {
     case RouteId::kCompletions:

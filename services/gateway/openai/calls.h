@@ -50,6 +50,10 @@ struct HttpCall {
       make_answer;
 };
 
+// Leaves out of a response what a second run would not repeat, and returns the headers that tell
+// the fingerprint of the worker, where the response has it, and the one before if that was another.
+HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateResponse* response);
+
 // INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
 absl::StatusOr<HttpCall> ReadCall(RouteId route, std::string_view body);
 

@@ -12,7 +12,9 @@ namespace continuo::gateway::openai {
 namespace {
 
 // The headers that a preflight allows where it asks for none by name.
-constexpr char kHeaders[] = "authorization, content-type, x-api-key, x-request-id, x-session-id";
+constexpr char kHeaders[] =
+    "authorization, content-type, idempotency-key, last-event-id, x-api-key, x-request-id, "
+    "x-session-id";
 // No browser asks for a longer list.
 constexpr size_t kMaxRequestedHeaders = 4096;
 
@@ -70,8 +72,10 @@ void CorsPolicy::AddTo(std::string_view origin, HttpHeaders* headers) const {
     if (origin.empty() || !Allows(origin)) return;
     headers->emplace_back("Access-Control-Allow-Origin", std::string(origin));
   }
-  headers->emplace_back("Access-Control-Expose-Headers",
-                        "x-request-id, request-id, retry-after, x-skipped-tools");
+  headers->emplace_back(
+      "Access-Control-Expose-Headers",
+      "x-request-id, request-id, retry-after, x-fingerprint, x-fingerprint-before, "
+      "x-skipped-tools");
 }
 
 void CorsPolicy::AddPreflight(std::string_view origin, std::string_view allow,

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
+#include "services/gateway/identity/idempotency.h"
 #include "services/gateway/relay/stream_relay.h"
 
 namespace continuo::gateway {
@@ -24,6 +27,9 @@ struct ClientCall {
   // The client's own name for its request, printable and bounded. Only the log has it; several
   // requests may share one.
   std::string correlation_id;
+  // Where another call may ask for the same generation; see Identify. The request has its id and
+  // seed.
+  std::optional<CallIdentity> identity;
 };
 
 // The method Generate without a protocol: all ways into the gateway share it. No gRPC.
@@ -35,6 +41,11 @@ class GenerateService {
   // The tenant, or the error with which the call is rejected. For calls that need no Open, and to
   // reject strangers before a body is read.
   virtual absl::StatusOr<std::string> Authenticate(const ClientCall& call) const = 0;
+
+  // The identity of the calls of this tenant with this idempotency key. INVALID_ARGUMENT if the key
+  // is a bad one, or an error of Authenticate.
+  virtual absl::StatusOr<CallIdentity> Identify(const ClientCall& call,
+                                                std::string_view key) const = 0;
 
   // Checks, authenticates and admits the request. On success the caller must call Start of the
   // relay and keep it until Finish; `client` lives until its Finish. A rejected request has been

@@ -188,7 +188,7 @@ absl::StatusOr<Lease> StreamRelay::Pick(absl::Duration now) {
   const v1::Accepted& accepted = received_.accepted();
   const RouteKey key = {
       .model = stats_.model(),
-      .fingerprint = accepted.fingerprint(),
+      .fingerprint = received_.nothing() ? call_.context.fingerprint : accepted.fingerprint(),
       .tokenizer_fingerprint = accepted.tokenizer_fingerprint(),
       .exact_only = call_.request.exact_only(),
       .allow_inexact = retry_.allows_inexact(now),

@@ -31,6 +31,12 @@ struct CallContext {
   // very call that it holds. Empty for calls that never migrate.
   std::string call_id;
   std::string correlation_id;  // ClientCall::correlation_id; not sent
+  // The time that the chat template is to see, and the digest of the request that this id stands
+  // for; not sent where they are infinite and empty, so that the worker may choose and need not check.
+  absl::Time reference_time = absl::InfinitePast();
+  std::string body;
+  // That of the worker that is preferred while nothing was received; empty: all are alike.
+  std::string fingerprint;
   // traceparent, tracestate and x-session-id, as the client sent them.
   std::vector<std::pair<std::string, std::string>> forwarded;
   absl::Time deadline = absl::InfiniteFuture();

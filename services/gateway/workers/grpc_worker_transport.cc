@@ -7,6 +7,7 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/common/grpc/grpc_status.h"
 
 namespace continuo::gateway {
@@ -18,6 +19,10 @@ void SetCallContext(const CallContext& context, bool is_migration, const WorkerC
   to->AddMetadata("x-tenant-id", context.tenant);
   if (is_migration) to->AddMetadata("x-continuo-move", "1");
   if (!context.call_id.empty()) to->AddMetadata("x-continuo-call", context.call_id);
+  if (context.reference_time != absl::InfinitePast()) {
+    to->AddMetadata("x-continuo-time", absl::StrCat(absl::ToUnixSeconds(context.reference_time)));
+  }
+  if (!context.body.empty()) to->AddMetadata("x-continuo-body", context.body);
   for (const auto& [key, value] : context.forwarded) to->AddMetadata(key, value);
   if (context.deadline != absl::InfiniteFuture()) {
     to->set_deadline(absl::ToChronoTime(context.deadline));

@@ -143,7 +143,7 @@ class ShellTest(ClientsTest):
         stopped = answer(stop=self.expected["stop"])["choices"][0]["message"]["content"]
         self.assertEqual(stopped, self.expected["stopped"])
         events = post("/v1/chat/completions", json.dumps({**self.BODY, "stream": True}))
-        chunks = [event.removeprefix("data: ") for event in events.split("\n\n") if event]
+        chunks = [line[6:] for line in events.split("\n") if line.startswith("data: ")]
         self.assertEqual(chunks.pop(), "[DONE]")
         pieces = [json.loads(c)["choices"][0]["delta"].get("content", "") for c in chunks]
         self.assertEqual("".join(pieces), self.expected["streamed"])

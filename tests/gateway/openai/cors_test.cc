@@ -56,7 +56,10 @@ TEST(CorsPolicyTest, OnlyListedOriginsAreAllowed) {
     EXPECT_EQ(headers[kAllowOrigin], c.allowed) << c.flag << " " << c.origin;
     EXPECT_EQ(headers["Vary"], c.varies ? "Origin" : "") << c.flag << " " << c.origin;
     EXPECT_EQ(headers["Access-Control-Expose-Headers"],
-              c.allowed.empty() ? "" : "x-request-id, request-id, retry-after, x-skipped-tools");
+              c.allowed.empty()
+                  ? ""
+                  : "x-request-id, request-id, retry-after, x-fingerprint, x-fingerprint-before, "
+                    "x-skipped-tools");
     EXPECT_EQ(headers.count("Access-Control-Allow-Credentials"), 0);
   }
 }
@@ -126,7 +129,8 @@ TEST_F(CorsTest, EveryAnswerSaysWhoMayReadIt) {
     const HttpClient::Response response = Post(kCompletionsPath, body, origin + headers);
     EXPECT_EQ(response[kAllowOrigin], "*") << body << headers;
     EXPECT_EQ(response["Access-Control-Expose-Headers"],
-              "x-request-id, request-id, retry-after, x-skipped-tools");
+              "x-request-id, request-id, retry-after, x-fingerprint, x-fingerprint-before, "
+              "x-skipped-tools");
   }
   EXPECT_EQ(Post("/nothing", "", origin)[kAllowOrigin], "*");
   EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a"})", key).count(kAllowOrigin), 0);

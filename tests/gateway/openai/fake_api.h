@@ -23,6 +23,7 @@ ApiDependencies FakeApi(Service* service, const Clock* clock) {
           .metrics = [] { return std::string("a 1\n"); },
           .fleet = [service] { return service->loads(); },
           .text = service->text(),
+          .secret = service->secret(),
           .version = "1.2.3"};
 }
 

@@ -19,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "services/base/clock.h"
+#include "services/gateway/identity/fleet_secret.h"
+#include "services/gateway/identity/idempotency.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/timer.h"
@@ -62,6 +64,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   }
   std::shared_ptr<const LoadSnapshot> loads() const { return view_.Get(); }
   FakeTextService* text() { return &text_; }
+  const FleetSecret* secret() const { return &secret_; }
   bool is_ready() const {
     absl::MutexLock lock(&mutex_);
     return ready_;
@@ -104,6 +107,10 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     absl::MutexLock lock(&mutex_);
     return num_responses_;
   }
+  std::vector<std::optional<CallIdentity>> identities() {
+    absl::MutexLock lock(&mutex_);
+    return identities_;
+  }
   // The errors of requests that were rejected before Open.
   std::vector<absl::Status> rejected() {
     absl::MutexLock lock(&mutex_);
@@ -132,6 +139,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     if (static_cast<int>(requests_.size()) == reject_at_) return rejection_;
     requests_.push_back(request);
     num_bytes_.push_back(call.num_bytes);
+    identities_.push_back(call.identity);
     RelayRequest relay_request;
     relay_request.context.request_id = request.request_id();
     relay_request.context.deadline = call.deadline;
@@ -148,6 +156,17 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   void OnRejected(const std::string&, const std::string&, const absl::Status& status) override {
     absl::MutexLock lock(&mutex_);
     rejected_.push_back(status);
+  }
+  absl::StatusOr<CallIdentity> Identify(const ClientCall&, std::string_view key) const override {
+    absl::StatusOr<CallIdentity> identity = IdentityOfKey(secret_, "default", key, clock_.Now());
+    absl::MutexLock lock(&mutex_);
+    if (identity.ok()) identity->fingerprint = fingerprint_before_;
+    return identity;
+  }
+  // What an earlier answer of each key is said to have had.
+  void SetFingerprintBefore(const std::string& fingerprint) {
+    absl::MutexLock lock(&mutex_);
+    fingerprint_before_ = fingerprint;
   }
   std::string MakeRequestId() override {
     absl::MutexLock lock(&mutex_);
@@ -243,6 +262,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   }
 
   const SystemClock clock_{};
+  const FleetSecret secret_ = FleetSecret::Random();
   FakeTextService text_;
   LoadView view_;
   std::mt19937_64 random_{1};
@@ -256,10 +276,12 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   int reject_at_ ABSL_GUARDED_BY(mutex_) = -1;
   absl::Status rejection_ ABSL_GUARDED_BY(mutex_);
+  std::string fingerprint_before_ ABSL_GUARDED_BY(mutex_);
   int num_ids_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_held_ = 0, num_abandoned_ = 0, num_responses_ = 0;  // under mutex_
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::Status> rejected_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<CallIdentity>> identities_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> num_bytes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<StreamRelay>> relays_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ class Answer {
   // Called after the last response without a stream: returns the parts of the body and keeps
   // nothing.
   virtual std::vector<std::string> TakeBody() = 0;
+
+  // Called before a response is added: events that tell their number go on from this one.
+  virtual void set_num_events(int64_t /*number*/) {}
 
   // The memory of the kept responses.
   virtual size_t num_bytes() const = 0;

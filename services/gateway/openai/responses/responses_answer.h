@@ -25,6 +25,7 @@ class ResponsesAnswer : public Answer {
   void AddEnd(std::string* events) override;
   void AddError(const absl::Status& status, std::string_view error, std::string* events) override;
   std::vector<std::string> TakeBody() override;
+  void set_num_events(int64_t number) override { num_events_ = number; }
   // At its end the text is told several times at once.
   size_t num_bytes() const override { return kCopies * (num_bytes_ + form_.repeated.size()); }
 

@@ -108,7 +108,8 @@ absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
   const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
                            : info_->is_migration       ? ArrivalKind::kMigration
                                                        : ArrivalKind::kClientContinuation;
-  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_, info_->call_id));
+  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_,
+                                        {.call_id = info_->call_id, .body = info_->body}));
   label_ = label;
 
   generation.request.id = id_;

@@ -7,19 +7,22 @@ namespace continuo::server {
 
 absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& id,
                                   ArrivalKind kind, std::shared_ptr<RequestControl> control,
-                                  std::string_view call_id) {
+                                  const ArrivalMarks& marks) {
   bool client_continuation = kind == ArrivalKind::kClientContinuation;
   std::shared_ptr<RequestControl> replaced;
   {
     absl::MutexLock lock(&mutex_);
     Entry& entry = live_[{tenant, id}];
     if (entry.control != nullptr) {
+      if (!marks.body.empty() && !entry.marks.body.empty() && marks.body != entry.marks.body) {
+        return protocol::KeyReusedError();
+      }
       if (kind == ArrivalKind::kNew) {
         return absl::AlreadyExistsError("a request of this request_id is live");
       }
       if (kind == ArrivalKind::kMigration && entry.client_continuation) {
         // The same call comes back if its gateway had given this worker up during a pause.
-        client_continuation = !call_id.empty() && call_id == entry.call_id;
+        client_continuation = !marks.call_id.empty() && marks.call_id == entry.marks.call_id;
         if (!client_continuation) {
           return protocol::WithReason(
               absl::AbortedError("the client has gone on with this request itself"),
@@ -28,7 +31,7 @@ absl::Status RequestRegistry::Add(const std::string& tenant, const std::string& 
       }
       replaced = std::move(entry.control);
     }
-    entry = {std::move(control), client_continuation, std::string(call_id)};
+    entry = {std::move(control), client_continuation, marks};
   }
   if (replaced != nullptr) {
     replaced->End(protocol::WithReason(

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -22,14 +21,20 @@ enum class ArrivalKind {
   kMigration,           // replaces a live one, except a client's continuation of another call
 };
 
+// What a request has in its metadata beside its id. An empty mark equals no other.
+struct ArrivalMarks {
+  std::string call_id;  // names the client's call at its gateway
+  std::string body;     // the digest of the request
+};
+
 // The live requests of this process, those that have not finished, by tenant and id. Thread-safe.
 class RequestRegistry {
  public:
   // Returns ALREADY_EXISTS or ABORTED if the newcomer is rejected; otherwise a live request of the
-  // same tenant and id ends with ABORTED. `call_id` names the client's call at its gateway; an
-  // empty one equals no other.
+  // same tenant and id ends with ABORTED. Whatever its kind, the newcomer is rejected where the
+  // body of the live one is another.
   absl::Status Add(const std::string& tenant, const std::string& id, ArrivalKind kind,
-                   std::shared_ptr<RequestControl> control, std::string_view call_id = "");
+                   std::shared_ptr<RequestControl> control, const ArrivalMarks& marks = {});
   // Does nothing if another request has taken its place.
   void Remove(const std::string& tenant, const std::string& id, const RequestControl* control);
   // Ends the live request with ABORTED. Returns false if there is none.
@@ -41,7 +46,7 @@ class RequestRegistry {
   struct Entry {
     std::shared_ptr<RequestControl> control;
     bool client_continuation = false;
-    std::string call_id;
+    ArrivalMarks marks;
   };
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<std::pair<std::string, std::string>, Entry> live_ ABSL_GUARDED_BY(mutex_);

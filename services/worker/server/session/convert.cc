@@ -61,7 +61,7 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
   accepted.set_fingerprint(model.fingerprint);
   accepted.set_worker(model.worker);
   accepted.set_tokenizer_fingerprint(model.tokenizer_fingerprint);
-  absl::Time reference = ToNanoseconds(call.now);
+  absl::Time reference = ToNanoseconds(call.reference_time.value_or(call.now));
   if (received.has_reference_time()) {
     ASSIGN_OR_RETURN(reference,
                      protocol::ReadTimestamp("continuation.received.accepted.reference_time",

@@ -24,6 +24,9 @@ struct CallInfo {
   bool is_migration = false;  // x-continuo-move: a gateway goes on with a stream of another worker
   std::string call_id;  // x-continuo-call: names the client's call at its gateway, the same on each
                         // attempt; "" without one
+  // x-continuo-time: the reference time that the gateway has chosen.
+  std::optional<absl::Time> reference_time;
+  std::string body;  // x-continuo-body: the digest of the request that its id stands for, or ""
   absl::Time now;
   absl::Time deadline = absl::InfiniteFuture();
   std::function<uint64_t()> random;  // chooses the id and the seed where the client does not

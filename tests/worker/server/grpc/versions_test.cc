@@ -79,6 +79,7 @@ TEST_F(VersionsTest, AGatewayOfALaterReleaseIsServed) {
   EXPECT_EQ(GoOn(request,
                  {{"x-continuo-move", "1"},
                   {"x-continuo-call", "c"},
+                  {"x-continuo-body", "b"},
                   {"x-continuo-later", "1"},
                   {"x-request-id", "id"}},
                  true)

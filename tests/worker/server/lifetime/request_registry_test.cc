@@ -52,6 +52,28 @@ TEST(RequestRegistryTest, AContinuationReplacesTheLiveOneWhichEndsAborted) {
   EXPECT_EQ(registry.size(), 1u) << "its place is the other one's";
 }
 
+TEST(RequestRegistryTest, AnIdWithAnotherBodyIsRefusedWhateverItsKind) {
+  RequestRegistry registry;
+  Live first, other, same;
+  ASSERT_TRUE(registry
+                  .Add("t", "id", ArrivalKind::kClientContinuation, first.control,
+                       {.call_id = "a", .body = "one"})
+                  .ok());
+  for (const ArrivalKind kind :
+       {ArrivalKind::kNew, ArrivalKind::kClientContinuation, ArrivalKind::kMigration}) {
+    const absl::Status refused =
+        registry.Add("t", "id", kind, other.control, {.call_id = "b", .body = "two"});
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonKeyReused);
+  }
+  EXPECT_FALSE(first.ended.has_value());
+  EXPECT_TRUE(registry
+                  .Add("t", "id", ArrivalKind::kClientContinuation, same.control,
+                       {.call_id = "c", .body = "one"})
+                  .ok());
+  EXPECT_EQ(first.ended->code(), absl::StatusCode::kAborted);
+}
+
 TEST(RequestRegistryTest, AMigrationGivesWayToAClientsContinuation) {
   RequestRegistry registry;
   Live client, migration, again;
@@ -67,13 +89,18 @@ TEST(RequestRegistryTest, AClientsContinuationMayMigrateItself) {
   RequestRegistry registry;
   Live client, older, back, older_again;
   ASSERT_TRUE(
-      registry.Add("t", "id", ArrivalKind::kClientContinuation, client.control, "call 2").ok());
-  EXPECT_FALSE(registry.Add("t", "id", ArrivalKind::kMigration, older.control, "call 1").ok());
+      registry
+          .Add("t", "id", ArrivalKind::kClientContinuation, client.control, {.call_id = "call 2"})
+          .ok());
+  EXPECT_FALSE(
+      registry.Add("t", "id", ArrivalKind::kMigration, older.control, {.call_id = "call 1"}).ok());
   EXPECT_FALSE(client.ended.has_value());
-  EXPECT_TRUE(registry.Add("t", "id", ArrivalKind::kMigration, back.control, "call 2").ok());
+  EXPECT_TRUE(
+      registry.Add("t", "id", ArrivalKind::kMigration, back.control, {.call_id = "call 2"}).ok());
   EXPECT_EQ(client.ended->code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(
-      registry.Add("t", "id", ArrivalKind::kMigration, older_again.control, "call 1").ok());
+      registry.Add("t", "id", ArrivalKind::kMigration, older_again.control, {.call_id = "call 1"})
+          .ok());
   EXPECT_FALSE(back.ended.has_value()) << "still the client's own";
 }
 

@@ -202,6 +202,15 @@ TEST_F(ConvertTest, TheServerChoosesIdSeedAndTime) {
   EXPECT_EQ(first.migrations(), 0u);
 }
 
+TEST_F(ConvertTest, ATimeOfTheGatewayGivesWayToTheContinuationsAlone) {
+  call_.reference_time = absl::FromUnixSeconds(700);
+  EXPECT_EQ(Prepare().accepted.reference_time().seconds(), 700);
+  v1::Accepted& had = *request_.mutable_continuation()->mutable_received()->mutable_accepted();
+  had = Prepare().accepted;
+  had.mutable_reference_time()->set_seconds(500);
+  EXPECT_EQ(Prepare().accepted.reference_time().seconds(), 500);
+}
+
 TEST_F(ConvertTest, TheIdComesFromTheRequestThenTheContinuationThenTheHeader) {
   call_.request_id = "header";
   EXPECT_EQ(Prepare().accepted.request_id(), "header");

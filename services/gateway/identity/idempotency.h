@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a generation is known by where a client may ask for it more than once: a function of the
+// client's key alone, so that any gateway of the fleet derives the same without a store.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/gateway/identity/fleet_secret.h"
+
+namespace continuo::gateway {
+
+// The names of the header, as gRPC's metadata has it, and the longest key.
+inline constexpr char kIdempotencyKey[] = "idempotency-key";
+inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
+
+struct CallIdentity {
+  std::string request_id;
+  uint64_t seed = 0;  // of the first prompt, where the request has none; below 2^53
+  absl::Time reference_time;
+  // The digest of the request: the same identity with another one is refused. Empty: not checked.
+  std::string body;
+  // A live generation of this identity ends, and this call goes on with it.
+  bool takes_over = false;
+  // The worker fingerprint of an earlier answer, where this gateway remembers one.
+  std::string fingerprint;
+  // Workers of this fingerprint are preferred. Empty: all are alike.
+  std::string preferred_fingerprint;
+};
+
+// The identity of all requests of a tenant with this key. The reference time is the one in the key,
+// if that is a UUID of version 7, and else the begin of the day in UTC. INVALID_ARGUMENT if the key
+// is empty or too long.
+absl::StatusOr<CallIdentity> IdentityOfKey(const FleetSecret& secret, std::string_view tenant,
+                                           std::string_view key, absl::Time now);
+
+// The seed of a generation whose id was drawn.
+uint64_t SeedOfId(const FleetSecret& secret, std::string_view request_id);
+
+// The seed of prompt number `prompt` of a call.
+uint64_t SeedOfPrompt(const CallIdentity& identity, size_t prompt);
+
+}  // namespace continuo::gateway

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/stream/call_start.h"
+
+#include "services/base/status_macros.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::openai {
+
+absl::Status StartStream(const FleetSecret& secret, std::string_view tenant, std::string_view body,
+                         std::string_view last_event_id, absl::Time now, CallStart* start) {
+  start->signer = std::make_unique<CursorSigner>(secret, tenant, body);
+  CallIdentity& identity = start->identity;
+  Cursor& begin = start->begin;
+  if (last_event_id.empty()) {
+    if (!start->is_keyed) {
+      identity.seed = SeedOfId(secret, identity.request_id);
+      identity.reference_time = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
+    }
+    begin.request_id = identity.request_id;
+    begin.seed = identity.seed;
+    begin.reference_time = identity.reference_time;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(begin, start->signer->Read(last_event_id));
+  if (start->is_keyed && begin.request_id != identity.request_id) {
+    return protocol::WithReason(
+        absl::AbortedError("Last-Event-ID is of a request with another Idempotency-Key"),
+        protocol::kReasonOtherRequest);
+  }
+  if (!begin.is_exact) {
+    return protocol::WithReason(
+        absl::AbortedError(
+            "the stream cannot go on: its workers do not give the same answer twice"),
+        protocol::kReasonModelChanged);
+  }
+  start->is_resumed = true;
+  identity.request_id = begin.request_id;
+  identity.seed = begin.seed;
+  identity.reference_time = begin.reference_time;
+  identity.preferred_fingerprint = begin.fingerprint;
+  identity.takes_over = true;
+  return absl::OkStatus();
+}
+
+}  // namespace continuo::gateway::openai

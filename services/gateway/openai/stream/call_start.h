@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/gateway/identity/fleet_secret.h"
+#include "services/gateway/identity/idempotency.h"
+#include "services/gateway/openai/stream/cursor.h"
+
+namespace continuo::gateway::openai {
+
+// What is known of an HTTP call before its generations begin.
+struct CallStart {
+  // Its request_id is always set. The rest is for calls that may come again: those with an
+  // idempotency key, and streams.
+  CallIdentity identity;
+  bool is_keyed = false;
+  // Of streams.
+  std::unique_ptr<CursorSigner> signer;
+  bool is_resumed = false;
+  Cursor begin;
+};
+
+// Completes the start of a stream at the time `now`. `body` is the digest of the request, and
+// `last_event_id` the header of that name: empty for a stream from its begin. The errors are those
+// of CursorSigner::Read, and ABORTED if the stream cannot go on.
+absl::Status StartStream(const FleetSecret& secret, std::string_view tenant, std::string_view body,
+                         std::string_view last_event_id, absl::Time now, CallStart* start);
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/stream/cursor.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "services/base/check.h"
+#include "services/protocol/error.h"
+#include "services/protocol/limits.h"
+
+namespace continuo::gateway::openai {
+namespace {
+
+constexpr std::string_view kPurpose = "continuo stream cursor";
+constexpr char kVersion = 1;
+constexpr size_t kTagBytes = 16;
+constexpr size_t kMaxTextBytes = 64 << 10, kMaxUnits = 4096;
+// An id as gateways make it, and a fingerprint as workers do, become half as long.
+constexpr std::string_view kIdPrefix = "req-";
+constexpr size_t kDigits = 32;
+
+enum Flags : uint8_t { kExact = 1, kAtEnd = 2, kLast = 4, kShortId = 8, kShortFingerprint = 16 };
+
+bool IsShort(std::string_view digits) {
+  if (digits.size() != kDigits) return false;
+  for (const char c : digits) {
+    if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
+  }
+  return true;
+}
+
+void PutNumber(uint64_t value, std::string* bytes) {
+  for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
+  bytes->push_back(static_cast<char>(value));
+}
+
+void PutText(std::string_view text, bool is_short, std::string* bytes) {
+  if (is_short) {
+    bytes->append(absl::HexStringToBytes(absl::string_view(text.data(), text.size())));
+  } else {
+    PutNumber(text.size(), bytes);
+    bytes->append(text);
+  }
+}
+
+void PutFixed(uint32_t value, std::string* bytes) {
+  for (int shift = 0; shift < 32; shift += 8) bytes->push_back(static_cast<char>(value >> shift));
+}
+
+// A mask of the kinds that there are, and their numbers.
+void PutAmount(const Amount& amount, std::string* bytes) {
+  uint64_t mask = 0;
+  for (size_t i = 0; i < amount.of.size(); ++i) mask |= uint64_t{amount.of[i] != 0} << i;
+  PutNumber(mask, bytes);
+  for (const uint64_t number : amount.of) {
+    if (number != 0) PutNumber(number, bytes);
+  }
+}
+
+// Reads what the functions above write. After an error everything reads as 0.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  bool is_good() const { return is_good_; }
+  bool is_at_end() const { return bytes_.empty(); }
+
+  uint64_t Number() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<uint8_t>(Bytes(1).empty() ? 0 : last_.front());
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    is_good_ = false;
+    return 0;
+  }
+  uint32_t Fixed() {
+    uint32_t value = 0;
+    const std::string_view bytes = Bytes(4);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      value |= uint32_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
+    }
+    return value;
+  }
+  std::string Text(bool is_short) {
+    if (!is_short) return std::string(Bytes(Number()));
+    const std::string_view bytes = Bytes(kDigits / 2);
+    return absl::BytesToHexString(absl::string_view(bytes.data(), bytes.size()));
+  }
+  Amount ReadAmount() {
+    Amount amount;
+    const uint64_t mask = Number();
+    for (size_t i = 0; i < amount.of.size(); ++i) {
+      if ((mask >> i & 1) != 0) amount.of[i] = Number();
+    }
+    return amount;
+  }
+  std::string_view Bytes(uint64_t number) {
+    last_ = {};
+    if (!is_good_ || number > bytes_.size()) {
+      is_good_ = false;
+    } else {
+      last_ = bytes_.substr(0, number);
+      bytes_.remove_prefix(number);
+    }
+    return last_;
+  }
+
+ private:
+  std::string_view bytes_, last_;
+  bool is_good_ = true;
+};
+
+absl::Status InvalidCursor() {
+  return protocol::WithReason(
+      absl::InvalidArgumentError("Last-Event-ID is no id of an event that this fleet sent to this "
+                                 "client, or its secret has changed since"),
+      protocol::kReasonInvalidCursor);
+}
+
+std::string Payload(const Cursor& cursor, uint32_t body) {
+  std::string bytes;
+  bytes.reserve(128);
+  bytes.push_back(kVersion);
+  PutFixed(body, &bytes);
+  const std::string_view id = cursor.request_id;
+  const bool is_short_id = id.starts_with(kIdPrefix) && IsShort(id.substr(kIdPrefix.size()));
+  const bool is_short_fingerprint = IsShort(cursor.fingerprint);
+  bytes.push_back(static_cast<char>((cursor.is_exact ? kExact : 0) | (cursor.at_end ? kAtEnd : 0) |
+                                    (cursor.is_last ? kLast : 0) | (is_short_id ? kShortId : 0) |
+                                    (is_short_fingerprint ? kShortFingerprint : 0)));
+  PutText(is_short_id ? id.substr(kIdPrefix.size()) : id, is_short_id, &bytes);
+  PutText(cursor.fingerprint, is_short_fingerprint, &bytes);
+  PutNumber(cursor.seed, &bytes);
+  PutNumber(static_cast<uint64_t>(absl::ToUnixSeconds(cursor.reference_time)), &bytes);
+  PutNumber(cursor.num_events, &bytes);
+  PutNumber(cursor.num_skipped, &bytes);
+  if (cursor.num_skipped > 0) {
+    PutNumber(cursor.unit, &bytes);
+    PutAmount(cursor.slice, &bytes);
+  }
+  PutNumber(cursor.units.size(), &bytes);
+  for (const Cursor::Unit& unit : cursor.units) {
+    PutAmount(unit.amount, &bytes);
+    if (!unit.amount.is_zero()) PutFixed(unit.hash, &bytes);
+  }
+  return bytes;
+}
+
+std::optional<Cursor> ReadPayload(std::string_view bytes) {
+  Reader reader(bytes);
+  if (reader.Bytes(1) != std::string_view(&kVersion, 1)) return std::nullopt;
+  reader.Fixed();
+  const std::string_view flag_byte = reader.Bytes(1);
+  const auto flags = static_cast<uint8_t>(flag_byte.empty() ? 0 : flag_byte.front());
+  Cursor cursor;
+  cursor.is_exact = (flags & kExact) != 0;
+  cursor.at_end = (flags & kAtEnd) != 0;
+  cursor.is_last = (flags & kLast) != 0;
+  cursor.request_id = reader.Text((flags & kShortId) != 0);
+  if ((flags & kShortId) != 0) cursor.request_id.insert(0, kIdPrefix);
+  cursor.fingerprint = reader.Text((flags & kShortFingerprint) != 0);
+  cursor.seed = reader.Number();
+  cursor.reference_time = absl::FromUnixSeconds(static_cast<int64_t>(reader.Number()));
+  cursor.num_events = reader.Number();
+  cursor.num_skipped = static_cast<uint32_t>(reader.Number());
+  if (cursor.num_skipped > 0) {
+    cursor.unit = static_cast<uint32_t>(reader.Number());
+    cursor.slice = reader.ReadAmount();
+  }
+  const uint64_t num_units = reader.Number();
+  if (!reader.is_good() || num_units > kMaxUnits) return std::nullopt;
+  for (uint64_t i = 0; i < num_units; ++i) {
+    Cursor::Unit& unit = cursor.units.emplace_back();
+    unit.amount = reader.ReadAmount();
+    if (!unit.amount.is_zero()) unit.hash = reader.Fixed();
+  }
+  if (!reader.is_good() || !reader.is_at_end()) return std::nullopt;
+  return cursor;
+}
+
+uint32_t BeginOf(std::string_view hex) {
+  uint32_t begin = 0;
+  CONTINUO_CHECK(absl::SimpleHexAtoi(absl::string_view(hex.data(), 8), &begin));
+  return begin;
+}
+
+std::vector<FleetSecret::Mac> KeysOf(const FleetSecret& secret, std::string_view tenant,
+                                     std::string_view body) {
+  const std::string_view parts[] = {tenant, body};
+  return secret.MakeEach(kPurpose, parts);
+}
+
+}  // namespace
+
+// HMAC-SHA256 under one key, whose first half is computed once.
+class CursorSigner::Mac {
+ public:
+  explicit Mac(const FleetSecret::Mac& key) {
+    EVP_MAC* const hmac = EVP_MAC_fetch(nullptr, OSSL_MAC_NAME_HMAC, nullptr);
+    CONTINUO_CHECK(hmac != nullptr);
+    context_ = EVP_MAC_CTX_new(hmac);
+    EVP_MAC_free(hmac);
+    std::string digest = OSSL_DIGEST_NAME_SHA2_256;
+    const OSSL_PARAM params[] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), digest.size()),
+        OSSL_PARAM_construct_end()};
+    CONTINUO_CHECK(EVP_MAC_init(context_, key.data(), key.size(), params) == 1);
+  }
+  Mac(const Mac&) = delete;
+  Mac& operator=(const Mac&) = delete;
+  ~Mac() { EVP_MAC_CTX_free(context_); }
+
+  std::string Tag(std::string_view bytes) {
+    std::array<unsigned char, 32> tag;
+    size_t size = 0;
+    CONTINUO_CHECK(EVP_MAC_init(context_, nullptr, 0, nullptr) == 1 &&
+                   EVP_MAC_update(context_, reinterpret_cast<const unsigned char*>(bytes.data()),
+                                  bytes.size()) == 1 &&
+                   EVP_MAC_final(context_, tag.data(), &size, tag.size()) == 1);
+    return {reinterpret_cast<const char*>(tag.data()), kTagBytes};
+  }
+
+ private:
+  EVP_MAC_CTX* context_;
+};
+
+CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
+                           std::string_view body)
+    : tenant_(tenant),
+      keys_(KeysOf(secret, tenant, body)),
+      body_(BeginOf(body)),
+      mac_(std::make_unique<Mac>(keys_.front())) {}
+
+CursorSigner::~CursorSigner() = default;
+
+std::string CursorSigner::Sign(const Cursor& cursor) {
+  std::string bytes = Payload(cursor, body_);
+  bytes.append(mac_->Tag(bytes));
+  return absl::WebSafeBase64Escape(bytes);
+}
+
+absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {
+  std::string bytes;
+  if (text.size() > kMaxTextBytes ||
+      !absl::WebSafeBase64Unescape(absl::string_view(text.data(), text.size()), &bytes) ||
+      bytes.size() < 5 + kTagBytes || absl::WebSafeBase64Escape(bytes) != text) {
+    return InvalidCursor();
+  }
+  const std::string_view all = bytes;
+  const std::string_view payload = all.substr(0, all.size() - kTagBytes);
+  const std::string_view tag = all.substr(payload.size());
+  if (payload[0] == kVersion && Reader(payload.substr(1)).Fixed() != body_) {
+    return protocol::WithReason(
+        absl::AbortedError("Last-Event-ID is of another request; a stream goes on with the same "
+                           "path and body"),
+        protocol::kReasonOtherRequest);
+  }
+  bool is_ours = false;
+  for (const FleetSecret::Mac& key : keys_) {
+    is_ours |= CRYPTO_memcmp(Mac(key).Tag(payload).data(), tag.data(), kTagBytes) == 0;
+  }
+  if (!is_ours) return InvalidCursor();
+  std::optional<Cursor> cursor = ReadPayload(payload);
+  if (!cursor.has_value()) return InvalidCursor();
+  return *std::move(cursor);
+}
+
+}  // namespace continuo::gateway::openai
