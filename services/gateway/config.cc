@@ -49,6 +49,9 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
              "Origins whose pages may use the HTTP server in a browser, such as "
              "https://app.example,http://localhost:3000; * allows all. Empty: none.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
+  flags.Text("usage_log", &c.usage_log,
+             "File to which a line of JSON is appended at the end of each generation, with what it "
+             "used; - is the standard output. Empty: none.");
   flags.Integer<int>("max_tenant_series", &c.max_tenant_series, 0, 1 << 20,
                      "Number of tenants that have metrics of their own. Those beyond it count as "
                      "\"other\", until one has been quiet for an hour.");
@@ -77,13 +80,13 @@ void AddLimitFlags(common::Flags& flags, GatewayConfig& c, uint64_t* open_bytes)
       "tenant_max_cold_requests", &limits.tenant.max_cold_requests, 0, kMaxInt64,
       "Number of requests of one tenant on this gateway that wait for a model of "
       "--models without a worker. 0 is no limit.");
-  flags.Number("tenant_requests_per_second", &limits.tenant.requests_per_second, 0, 1e9,
-               "Generations of one tenant that begin on this gateway, per second. Bursts may use "
-               "ten seconds' worth at once; 0 is no limit.");
   flags.Integer<int>(
       "tenant_max_replays", &c.http.tenant_max_replays, 0, 1 << 20,
       "Number of HTTP streams of one tenant on this gateway that are generated again "
       "at a time, up to the event behind which they go on. 0 is no limit.");
+  flags.Number("tenant_requests_per_second", &limits.tenant.requests_per_second, 0, 1e9,
+               "Generations of one tenant that begin on this gateway, per second. Bursts may use "
+               "ten seconds' worth at once; 0 is no limit.");
   flags.Number("tenant_prompt_tokens_per_second", &limits.tenant.prompt_tokens_per_second, 0, 1e12,
                "Prompt tokens, estimated, of one tenant on this gateway, per second. Bursts may "
                "use ten seconds' worth at once; 0 is no limit.");

@@ -35,6 +35,7 @@ struct GatewayConfig {
   std::string worker_tls_server_name;
   std::vector<std::string> worker_tls_names;
   std::string token_file;
+  std::string usage_log;  // A file, or "-"; "" is none.
   common::SpanTarget spans;
   std::string log_level = "info";
   int max_tenant_series = 1000;  // Tenants with series of their own; the rest share one.

@@ -158,6 +158,9 @@ absl::Status Gateway::StartService() {
                                   .instance = absl::StrCat(HostName("gateway"), "#", getpid())}));
     metrics_.set_dropped_spans([spans = spans_.get()] { return spans->num_dropped(); });
   }
+  if (!config_.usage_log.empty()) {
+    ASSIGN_OR_RETURN(usage_, UsageLog::Open(config_.usage_log));
+  }
   service_ = std::make_unique<InferenceService>(
       InferenceService::Dependencies{.relay = {.router = &router_,
                                                .transport = transport_.get(),
@@ -174,6 +177,7 @@ absl::Status Gateway::StartService() {
                                      .auth = auth_.get(),
                                      .key_limiter = &key_limiter_,
                                      .secret = &secret_,
+                                     .usage = usage_.get(),
                                      .spans = spans_.get()});
   return absl::OkStatus();
 }

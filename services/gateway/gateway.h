@@ -101,6 +101,7 @@ class Gateway {
   std::unique_ptr<GrpcWorkerTransport> transport_;
   std::unique_ptr<GrpcStepFeed> step_feed_;
   std::unique_ptr<common::SpanExporter> spans_;  // Null where nothing is traced.
+  std::unique_ptr<UsageLog> usage_;              // Null where there is no ledger.
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<common::GrpcServer> server_;
   std::unique_ptr<openai::Api> http_api_;

@@ -48,6 +48,15 @@ TEST(ParseGatewayConfigTest, PeersAreKnownByNamesAndTokens) {
   EXPECT_EQ(parsed.config.token_file, "/t");
 }
 
+TEST(ParseGatewayConfigTest, ReplaysAreBoundedAndTheLedgerIsAFile) {
+  const ParsedConfig parsed =
+      Parse({"--workers=w:1", "--tenant_max_replays=3", "--usage_log=/var/log/usage"});
+  ASSERT_FALSE(parsed.exit_code.has_value());
+  EXPECT_EQ(parsed.config.http.tenant_max_replays, 3);
+  EXPECT_EQ(HttpLimitsOf(parsed.config).tenant_max_replays, 3);
+  EXPECT_EQ(parsed.config.usage_log, "/var/log/usage");
+}
+
 TEST(ParseGatewayConfigTest, WorkersAreNeeded) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(Parse({"--listen=127.0.0.1:0"}).exit_code, 2);

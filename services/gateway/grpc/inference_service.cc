@@ -10,17 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
-#include "services/common/log.h"
 #include "services/gateway/grpc/client_stream.h"
 #include "services/gateway/grpc/forwarded_call.h"
 #include "services/gateway/grpc/keyed_call.h"
 #include "services/gateway/grpc/message_bytes.h"
+#include "services/gateway/grpc/request_log.h"
 #include "services/gateway/grpc/request_span.h"
 #include "services/gateway/relay/message_memory.h"
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
 #include "services/protocol/error.h"
-#include "services/protocol/status_name.h"
 #include "services/protocol/validate_request.h"
 
 namespace continuo::gateway {
@@ -42,9 +41,18 @@ ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBu
   return call;
 }
 
-// The duration in seconds; -1 where the stream ended before it began.
-double SecondsOrNone(absl::Duration duration) {
-  return duration == absl::InfiniteDuration() ? -1 : absl::ToDoubleSeconds(duration);
+// Adds what the report knows.
+void CompleteRecord(const RelayReport& report, UsageRecord* record) {
+  record->tenant = report.tenant;
+  record->request_id = report.request_id;
+  record->model = report.model;
+  record->fingerprint = report.fingerprint;
+  record->is_estimate = record->prompt_tokens == 0 && report.prompt_tokens > 0;
+  record->prompt_tokens = report.prompt_tokens;
+  record->delivered_tokens = report.completion_tokens;
+  if (record->generated_tokens == 0) record->generated_tokens = report.completion_tokens;
+  record->migrations = report.migrations;
+  record->duration = report.duration;
 }
 
 // The methods that are forwarded, as ForwardedCall calls them.
@@ -87,17 +95,27 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 class InferenceService::OpenStream : public RelayClient {
  public:
   OpenStream(InferenceService* service, RelayClient* client, std::string_view operation,
-             common::CallTrace trace, KeyLimiter::Claim claim)
+             common::CallTrace trace, KeyLimiter::Claim claim, UsageRecord usage)
       : service_(service),
         client_(client),
         operation_(operation),
         trace_(std::move(trace)),
-        claim_(std::move(claim)) {}
+        claim_(std::move(claim)),
+        usage_(std::move(usage)) {}
 
   void set_relay(const StreamRelay* relay) { relay_ = relay; }
   common::CallTrace* trace() { return &trace_; }
   void OnSent() override { client_->OnSent(); }
-  void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
+  void Write(const v1::GenerateResponse& response) override {
+    if (response.has_summary()) {
+      const v1::Usage& usage = response.summary().usage();
+      usage_.prompt_tokens = usage.prompt_tokens();
+      usage_.cached_tokens = usage.cached_prompt_tokens();
+      usage_.generated_tokens = usage.completion_tokens();
+      usage_.reasoning_tokens = usage.reasoning_tokens();
+    }
+    client_->Write(response);
+  }
   void Finish(const absl::Status& status, const RelayReport& report) override {
     if (!given_up_) Report(status, report);
     client_->Finish(status, report);
@@ -109,7 +127,7 @@ class InferenceService::OpenStream : public RelayClient {
 
  private:
   void Report(const absl::Status& status, const RelayReport& report) {
-    service_->OnStreamEnd(relay_, status, report, trace_.TraceId(), claim_);
+    service_->OnStreamEnd(relay_, status, report, trace_.TraceId(), claim_, usage_);
     EndSpan(operation_, service_->dependencies_.metrics->PoolName(report.pool), report, status,
             &trace_);
   }
@@ -119,6 +137,7 @@ class InferenceService::OpenStream : public RelayClient {
   const std::string_view operation_;
   common::CallTrace trace_;
   KeyLimiter::Claim claim_;
+  UsageRecord usage_;  // what the report does not have
   const StreamRelay* relay_ = nullptr;
   bool given_up_ = false;  // Only used from the relay's callbacks, which come one at a time.
 };
@@ -251,8 +270,8 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
     ticket = dependencies_.admission->Admit(asked);
   }
   if (ticket.ok() && call.identity.has_value() && !call.identity->body.empty()) {
-    const absl::Status bound = recent_keys_.Bind(
-        result.context.tenant, result.context.request_id, *call.identity);
+    const absl::Status bound =
+        recent_keys_.Bind(result.context.tenant, result.context.request_id, *call.identity);
     if (!bound.ok()) ticket = bound;
   }
   if (!ticket.ok()) claim->Refund();
@@ -261,6 +280,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   if (call.identity.has_value()) {
     result.context.reference_time = call.identity->reference_time;
     result.context.body = call.identity->body;
+    result.context.fingerprint = call.identity->preferred_fingerprint;
     // Even an empty continuation replaces a live generation.
     if (call.identity->takes_over) result.request.mutable_continuation();
   }
@@ -279,14 +299,7 @@ void InferenceService::OnRejected(const std::string& model, const std::string& c
 void InferenceService::LogRejected(const std::string& model, const std::string& correlation_id,
                                    const absl::Status& status, const std::string& trace_id) {
   dependencies_.metrics->OnRejected(model, status);
-  common::Log(common::LogSeverity::kInfo, "request",
-    result.context.fingerprint = call.identity->preferred_fingerprint;
-              {{"correlation_id", correlation_id},
-               {"trace_id", trace_id},
-               {"code", protocol::StatusName(status.code())},
-               {"model", std::string_view(model).substr(0, 256)},  // Not validated yet.
-               {"reason", protocol::ReasonOf(status)},
-               {"error", protocol::LoggedMessage(status)}});
+  LogRejectedRequest(model, correlation_id, status, trace_id);
 }
 
 absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const ClientCall& call,
@@ -306,7 +319,9 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   }
   RequestKey key(admitted->context.tenant, admitted->context.request_id);
   const bool is_continuation = admitted->request.has_continuation();
-  auto* const stream = new OpenStream(this, client, operation, std::move(trace), std::move(claim));
+  auto* const stream =
+      new OpenStream(this, client, operation, std::move(trace), std::move(claim),
+                     {.call = admitted->context.call_id, .is_again = is_continuation});
   auto relay = std::make_shared<StreamRelay>(dependencies_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
   const absl::Status entered = Enter(relay, std::move(key), is_continuation);
@@ -362,37 +377,22 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 
 void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
                                    const RelayReport& report, const std::string& trace_id,
-                                   KeyLimiter::Claim& claim) {
+                                   KeyLimiter::Claim& claim, const UsageRecord& usage) {
   claim.Settle(report.prompt_tokens + report.completion_tokens);
   dependencies_.metrics->OnRequestEnd({.model = report.model, .pool = report.pool}, status,
                                       report.duration);
   dependencies_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens,
                                         report.completion_tokens);
-  common::Log(status.ok() || absl::IsCancelled(status) ? common::LogSeverity::kInfo
-                                                       : common::LogSeverity::kWarning,
-              "request",
-              {{"request_id", report.request_id},
-               {"correlation_id", report.correlation_id},
-               {"trace_id", trace_id},
-               {"tenant", report.tenant},
-               {"key", claim.key() == nullptr ? "" : claim.key()->id()},
-               {"model", report.model},
-               {"pool", dependencies_.metrics->PoolName(report.pool)},
-               {"worker", report.worker},
-               {"fingerprint", report.fingerprint},
-               {"code", protocol::StatusName(status.code())},
-               {"reason", protocol::ReasonOf(status)},
-               {"error", protocol::LoggedMessage(status)},
-               {"migrations", report.migrations},
-               {"prompt_tokens", report.prompt_tokens},
-               {"completion_tokens", report.completion_tokens},
-               {"without_worker", report.without_worker},
-               {"queue", SecondsOrNone(report.queue)},
-               {"prefill", SecondsOrNone(report.prefill)},
-               {"time_to_first_token", SecondsOrNone(report.time_to_first_token)},
-               {"stall", report.stall},
-               {"longest_gap", report.longest_gap},
-               {"duration", report.duration}});
+  LogRequest(report, status,
+             {.trace_id = trace_id,
+              .key = claim.key() == nullptr ? "" : claim.key()->id(),
+              .pool = dependencies_.metrics->PoolName(report.pool)});
+  if (dependencies_.usage != nullptr) {
+    UsageRecord record = usage;
+    record.key = claim.key() == nullptr ? "" : claim.key()->id();
+    CompleteRecord(report, &record);
+    dependencies_.usage->Write(record, status);
+  }
   recent_keys_.OnAnswered(report.tenant, report.request_id, report.fingerprint);
   absl::MutexLock lock(&mutex_);
   const auto open = open_.find(relay);

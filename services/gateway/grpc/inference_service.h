@@ -22,6 +22,7 @@
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/grpc/gateway_metrics.h"
 #include "services/gateway/grpc/open_calls.h"
+#include "services/gateway/grpc/usage_log.h"
 #include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/identity/recent_keys.h"
 #include "services/gateway/relay/generate_service.h"
@@ -59,6 +60,7 @@ class InferenceService
     const Authenticator* auth = nullptr;
     KeyLimiter* key_limiter = nullptr;
     const FleetSecret* secret = nullptr;
+    UsageLog* usage = nullptr;              // Null: there is no ledger.
     common::SpanExporter* spans = nullptr;  // Null: nothing is traced.
   };
   explicit InferenceService(const Dependencies& dependencies);
@@ -144,7 +146,7 @@ class InferenceService
   absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
                      bool is_continuation);
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report,
-                   const std::string& trace_id, KeyLimiter::Claim& claim);
+                   const std::string& trace_id, KeyLimiter::Claim& claim, const UsageRecord& usage);
   void LogRejected(const std::string& model, const std::string& correlation_id,
                    const absl::Status& status, const std::string& trace_id);
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace continuo::gateway {
+
+// What one call of a client used, whatever its end.
+struct UsageRecord {
+  std::string call;  // names this call among all calls
+  std::string tenant, key, request_id, model, fingerprint;
+  // Several calls of one request_id are tries of one generation.
+  bool is_again = false;  // it may have been called before: it is keyed, resumed or continued
+  int64_t prompt_tokens = 0;
+  bool is_estimate = false;      // no worker has counted the prompt
+  int64_t cached_tokens = 0;     // of the prompt, as the last worker found them
+  int64_t generated_tokens = 0;  // of the whole generation, where a worker told them
+  int64_t delivered_tokens = 0;  // by this call
+  int64_t reasoning_tokens = 0;  // of the generated ones
+  int migrations = 0;
+  absl::Duration duration;
+};
+
+// "finished", "cancelled" by the client, "replaced" by another call of the same generation, "moved"
+// to another gateway since this one ended, "expired" or "failed".
+std::string_view OutcomeOf(const absl::Status& status);
+
+// The record as a line of JSON without its end.
+std::string UsageLine(absl::Time time, const UsageRecord& record, const absl::Status& status);
+
+// The ledger of one gateway: a line for each call that was admitted, appended at its end in one
+// piece. Thread-safe.
+class UsageLog {
+ public:
+  // "-" is the standard output, anything else a file. INVALID_ARGUMENT names --usage_log.
+  static absl::StatusOr<std::unique_ptr<UsageLog>> Open(const std::string& path);
+  ~UsageLog();
+  UsageLog(const UsageLog&) = delete;
+  UsageLog& operator=(const UsageLog&) = delete;
+
+  // A line that cannot be written goes to the log instead, so that it is not lost.
+  void Write(const UsageRecord& record, const absl::Status& status);
+
+ private:
+  explicit UsageLog(int file) : file_(file) {}
+
+  const int file_;
+  absl::Mutex mutex_;  // held while a line is written
+};
+
+}  // namespace continuo::gateway

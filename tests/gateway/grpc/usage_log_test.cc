@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/grpc/usage_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "services/protocol/error.h"
+#include "tests/testing/temp_folder.h"
+
+namespace continuo::gateway {
+namespace {
+
+std::vector<nlohmann::json> LinesOf(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST(UsageLogTest, ARecordIsALine) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "usage";
+  for (int run = 0; run < 2; ++run) {
+    auto log = UsageLog::Open(path);
+    ASSERT_TRUE(log.ok()) << log.status();
+    (*log)->Write({.call = "c",
+                   .tenant = "t",
+                   .key = "k",
+                   .request_id = "a \"quoted\" id",
+                   .model = "m",
+                   .fingerprint = "F",
+                   .prompt_tokens = 10,
+                   .cached_tokens = 8,
+                   .generated_tokens = 7,
+                   .delivered_tokens = 5,
+                   .reasoning_tokens = 2,
+                   .migrations = 1,
+                   .duration = absl::Milliseconds(1500)},
+                  absl::OkStatus());
+  }
+  const std::vector<nlohmann::json> lines = LinesOf(path);
+  ASSERT_EQ(lines.size(), 2u) << "a file is appended to";
+  nlohmann::json line = lines[0];
+  EXPECT_TRUE(line.erase("time"));
+  EXPECT_EQ(line, nlohmann::json::parse(R"({"severity":"INFO","message":"usage","call":"c",
+      "tenant":"t","key":"k","request_id":"a \"quoted\" id","again":false,"model":"m",
+      "fingerprint":"F","outcome":"finished","code":"OK","reason":"","prompt_tokens":10,
+      "prompt_estimated":false,"cached_tokens":8,"generated_tokens":7,"delivered_tokens":5,
+      "reasoning_tokens":2,"migrations":1,"seconds":1.5})"));
+}
+
+TEST(UsageLogTest, LinesOfSeveralThreadsDoNotMix) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "usage";
+  auto log = UsageLog::Open(path);
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 100; ++k) {
+        (*log)->Write({.request_id = std::string(100, 'x')}, absl::OkStatus());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(LinesOf(path).size(), 400u);
+}
+
+TEST(UsageLogTest, AFileThatCannotBeOpenedIsNamed) {
+  const absl::Status status = UsageLog::Open("/nowhere/usage").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("--usage_log: \"/nowhere/usage\""));
+}
+
+TEST(UsageLogTest, EachEndHasAName) {
+  const auto with = [](absl::Status status, std::string_view reason) {
+    return OutcomeOf(protocol::WithReason(std::move(status), reason));
+  };
+  EXPECT_EQ(OutcomeOf(absl::OkStatus()), "finished");
+  EXPECT_EQ(OutcomeOf(absl::CancelledError("")), "cancelled");
+  EXPECT_EQ(OutcomeOf(absl::DeadlineExceededError("")), "expired");
+  EXPECT_EQ(with(absl::AbortedError(""), protocol::kReasonAborted), "replaced");
+  EXPECT_EQ(with(absl::AbortedError(""), protocol::kReasonModelChanged), "failed");
+  EXPECT_EQ(with(absl::UnavailableError(""), protocol::kReasonContinue), "moved");
+  EXPECT_EQ(with(absl::UnavailableError(""), protocol::kReasonWorkerLost), "failed");
+}
+
+}  // namespace
+}  // namespace continuo::gateway
