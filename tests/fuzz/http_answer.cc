@@ -157,6 +157,8 @@ void CheckEvents(std::string_view text, bool is_whole) {
 void CheckBody(const Parsed& parsed, std::string_view body) {
   if (parsed.content_type == "application/json") {
     CheckJson(parsed.status, body);
+  } else if (parsed.content_type.empty()) {
+    CONTINUO_CHECK(body.empty());  // As that of /health.
   } else {
     CONTINUO_CHECK(parsed.content_type.starts_with("text/"));
   }

@@ -32,7 +32,8 @@ struct CallContext {
   std::string call_id;
   std::string correlation_id;  // ClientCall::correlation_id; not sent
   // The time that the chat template is to see, and the digest of the request that this id stands
-  // for; not sent where they are infinite and empty, so that the worker may choose and need not check.
+  // for; not sent where they are infinite and empty, so that the worker may choose and need not
+  // check.
   absl::Time reference_time = absl::InfinitePast();
   std::string body;
   // That of the worker that is preferred while nothing was received; empty: all are alike.

@@ -25,9 +25,9 @@ absl::Status CheckInferencePeer(const grpc::CallbackServerContext& context,
 absl::Status CheckLoadPeer(const grpc::CallbackServerContext& context, const PeerPolicy& peers);
 
 // Reads a call's tenant, request id, deadline, and whether it is a migration. Only a peer of the
-// fleet is believed about the tenant, the migration, the time and the body (exactness: migrations-first); calls of
-// others belong to the tenant "default". Errors are those of CheckInferencePeer; INVALID_ARGUMENT
-// names the metadata key. The caller sets `now` and `random`.
+// fleet is believed about the tenant, the migration, the time and the body (exactness:
+// migrations-first); calls of others belong to the tenant "default". Errors are those of
+// CheckInferencePeer; INVALID_ARGUMENT names the metadata key. The caller sets `now` and `random`.
 absl::StatusOr<CallInfo> ReadCallInfo(const grpc::CallbackServerContext& context,
                                       const PeerPolicy& peers);
 
