@@ -83,7 +83,7 @@ class DemoModelTest(unittest.TestCase):
         if not stream:
             choice = json.loads(text)["choices"][0]
             return choice["message"], choice["finish_reason"]
-        chunks = [json.loads(event[6:]) for event in text.split("\n\n")
+        chunks = [json.loads(event[6:]) for event in text.split("\n")
                   if event.startswith("data: {")]
         message, reason = {"role": "assistant", "content": ""}, None
         for choice in (choice for chunk in chunks for choice in chunk["choices"]):

@@ -223,7 +223,7 @@ def ask(gateway, body, stream=False):
         {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=120) as response:
         text = response.read().decode()
-    events = ([json.loads(event[6:]) for event in text.split("\n\n") if event.startswith("data: {")]
+    events = ([json.loads(event[6:]) for event in text.split("\n") if event.startswith("data: {")]
               if stream else [json.loads(text)])
     said = {}
     for choice in (choice for event in events for choice in event["choices"]):
