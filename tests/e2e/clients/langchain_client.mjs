@@ -28,6 +28,6 @@ tell({
     too_long: await errorOf(chat().invoke(ask.long_question)),
     model: await errorOf(chat({model: 'another'}).invoke(ask.question)),
     key: await errorOf(chat({apiKey: 'wrong'}).invoke(ask.question)),
-    path: await errorOf(chat({useResponsesApi: true}).invoke(ask.question)),
+    path: await errorOf(chat({configuration: {baseURL: ask.base_url + '/v2'}}).invoke(ask.question)),
   },
 });

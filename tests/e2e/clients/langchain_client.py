@@ -52,5 +52,5 @@ tell(chat=answer.content, streamed=whole.content, usage=usage(answer), streamed_
          "too_long": error_of(chat.invoke, LONG_QUESTION),
          "model": error_of(ChatOpenAI(model="another", **options).invoke, QUESTION),
          "key": error_of(ChatOpenAI(model=MODEL, api_key="wrong", **options).invoke, QUESTION),
-         "path": error_of(ChatOpenAI(model=MODEL, use_responses_api=True, **options).invoke, QUESTION),
+         "path": error_of(ChatOpenAI(model=MODEL, base_url=URL + "/v2", **options).invoke, QUESTION),
      })

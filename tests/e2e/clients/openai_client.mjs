@@ -37,7 +37,7 @@ tell({
     too_long: await errorOf(chat({messages: ask.long_messages})),
     model: await errorOf(chat({model: 'another'})),
     key: await errorOf(client.withOptions({apiKey: 'wrong'}).models.list()),
-    path: await errorOf(client.responses.create({model: ask.model, input: ask.question})),
+    path: await errorOf(client.moderations.create({input: ask.question})),
     aborted: await aborted,
   },
 });

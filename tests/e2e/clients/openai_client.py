@@ -56,7 +56,7 @@ tell(chat=answer.choices[0].message.content,
          "too_long": error_of(create, messages=LONG_MESSAGES, **options),
          "model": error_of(create, messages=MESSAGES, **{**options, "model": "another"}),
          "key": error_of(client.with_options(api_key="wrong").models.list),
-         "path": error_of(client.responses.create, model=MODEL, input=QUESTION),
+         "path": error_of(client.moderations.create, input=QUESTION),
          "timeout": error_of(client.with_options(timeout=0.05).completions.create, prompt=PROMPT,
                              n=8, extra_body={"ignore_eos": True}, **{**options, "max_tokens": 900}),
      })

@@ -204,9 +204,10 @@ TEST_F(ConvertTest, TheServerChoosesIdSeedAndTime) {
 
 TEST_F(ConvertTest, ATimeOfTheGatewayGivesWayToTheContinuationsAlone) {
   call_.reference_time = absl::FromUnixSeconds(700);
-  EXPECT_EQ(Prepare().accepted.reference_time().seconds(), 700);
+  const v1::Accepted first = Prepare().accepted;
+  EXPECT_EQ(first.reference_time().seconds(), 700);
   v1::Accepted& had = *request_.mutable_continuation()->mutable_received()->mutable_accepted();
-  had = Prepare().accepted;
+  had = first;
   had.mutable_reference_time()->set_seconds(500);
   EXPECT_EQ(Prepare().accepted.reference_time().seconds(), 500);
 }
