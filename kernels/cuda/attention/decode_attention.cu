@@ -23,12 +23,17 @@ constexpr int kLeastShare = 256, kLeastPart = kLeastShare / 2;
 struct Queries {
   int64_t first = 0;  // of their elements in out and q
   int num = 0;
-  const float* sinks = nullptr;  // [num], or null
 };
 __device__ Queries QueriesOf(const AttentionStep& step, const Parts& part) {
   const HeadRange heads = HeadsOf(step, part.head());
   return {((step.first_row + part.seq()) * step.num_heads + heads.begin) * step.head_dim,
-          heads.size(), step.sinks == nullptr ? nullptr : step.sinks + heads.begin};
+          heads.size()};
+}
+// Returns the sinks of a part's queries, [QueriesOf().num], or null. The loop over positions leaves
+// no register to keep them in.
+__device__ const float* SinksOf(const AttentionStep& step, const Parts& part) {
+  if (step.sinks == nullptr) return nullptr;
+  return step.sinks + HeadsOf(step, ComputedAnew(part.head())).begin;
 }
 
 // The results of parts whose tile is divided among several blocks, in device memory: sums
@@ -327,7 +332,8 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     if (threadIdx.x % kWarp == 0) words[warp] = static_cast<uint32_t>(free_stage());
     SyncBlock();
     const int64_t place = int64_t{2} * blockIdx.x + (part.begin() == 0 ? 1 : 0);
-    MergeWarps<S>(out + row.first, shared, place, row.num, part.is_whole_tile(), words, row.sinks);
+    MergeWarps<S>(out + row.first, shared, place, row.num, part.is_whole_tile(), words,
+                  SinksOf(step, part));
     if (part.is_whole_tile()) {
       SyncBlock();
       continue;
@@ -344,7 +350,7 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
     SyncBlock();
     if (*is_last == 0) continue;
     FenceMemory();
-    MergeParts<S>(out + row.first, shared, first - 1, last, row.num, row.sinks);
+    MergeParts<S>(out + row.first, shared, first - 1, last, row.num, SinksOf(step, part));
   }
 }
 

@@ -60,6 +60,14 @@ __device__ inline void Prefetch([[maybe_unused]] const void* from) {
 #endif
 }
 
+// Returns `value` in a way that the compiler takes for another value: what follows from it is
+// computed there instead of being kept in registers from an earlier use. Any thread may call it
+// alone.
+__device__ inline int ComputedAnew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 __device__ inline void SyncBlock() { __syncthreads(); }
 __device__ inline void SyncWarp() { __syncwarp(); }
 // Returns the value of the lane whose number differs in the bits of `mask`.
@@ -223,6 +231,7 @@ extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char* SharedMemory();
 void WaitForPreviousKernel();
 void Prefetch(const void* from);
+inline int ComputedAnew(int value) { return value; }
 void SyncBlock();
 void SyncWarp();
 float ShuffleXor(float value, int mask);
