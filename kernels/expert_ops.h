@@ -31,7 +31,7 @@ struct Routing {
 // The matrices of a product, one an expert, of one shape and format, and their biases.
 struct ExpertMatrices {
   ExpertMatrices() = default;
-  // What has no biases converts.
+  // Converts from matrices without biases.
   ExpertMatrices(std::span<const Weight> of_experts, Tensor biases = {})
       : weights(of_experts), bias(biases) {}
   ExpertMatrices(const std::vector<Weight>& of_experts, Tensor biases = {})
@@ -41,7 +41,7 @@ struct ExpertMatrices {
   Tensor bias = {};  // f32 [num_experts, columns], or empty
 };
 
-// What CombineExperts adds to the products of a row's experts. Tensors may be empty.
+// CombineExperts adds these to the products of a row's experts. Tensors may be empty.
 struct ExpertAddends {
   Tensor bias = {};         // f32 [num_experts, cols], of each expert's product
   Tensor shared = {};       // f32 [rows, cols], of experts that all rows go to

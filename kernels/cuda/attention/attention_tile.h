@@ -23,7 +23,8 @@ inline constexpr float kLog2E = 1.44269504088896341f;
 // Rows in shared memory are padded by this many elements, so that they are in different banks.
 inline constexpr int kPad = 8;
 
-// What a head's sink adds to a sum of weights that are relative to 2^max. `sink` may be null.
+// Returns what a head's sink adds to a sum of weights that are relative to 2^max. `sink` may be
+// null.
 __device__ inline float SinkWeight(const float* sink, float max) {
   return sink == nullptr ? 0 : Exp2(fmaf(*sink, kLog2E, -max));
 }

@@ -175,9 +175,7 @@ void DnsResolver::Run() {
       std::vector<std::string> addresses = std::move(answer.addresses);
       num_addresses = addresses.size();
       for (std::string& address : addresses) absl::StrAppend(&address, ":", port_);
-      std::ranges::sort(addresses);
-      const auto repeated = std::ranges::unique(addresses);
-      addresses.erase(repeated.begin(), repeated.end());
+      addresses = SortedDistinct(std::move(addresses));
       if (!addresses.empty()) {
         interval = std::clamp(answer.ttl, options_.min_interval, options_.max_interval);
       }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/discovery/endpoint_slices.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/json_text.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/discovery/resolver.h"
 
 namespace continuo::gateway {
 namespace {
@@ -128,11 +128,7 @@ std::vector<std::string> EndpointSlices::Addresses() const {
     std::vector<std::string>& to = slice.v6 ? v6 : v4;
     to.insert(to.end(), slice.addresses.begin(), slice.addresses.end());
   }
-  std::vector<std::string>& all = v4.empty() ? v6 : v4;
-  std::ranges::sort(all);
-  const auto repeated = std::ranges::unique(all);
-  all.erase(repeated.begin(), repeated.end());
-  return std::move(all);
+  return SortedDistinct(std::move(v4.empty() ? v6 : v4));
 }
 
 }  // namespace continuo::gateway

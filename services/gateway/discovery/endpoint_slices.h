@@ -20,7 +20,7 @@ class EndpointSlices {
   // `port` is the number that each address gets, or the name of one of the Service's ports.
   explicit EndpointSlices(std::string port);
 
-  // What a page of a list says of the others.
+  // A page tells where its list and the watch after it go on.
   struct Page {
     std::string resource_version;  // Where a watch goes on.
     std::string next;              // The token of the next page; empty after the last one.

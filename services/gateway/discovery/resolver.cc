@@ -120,6 +120,13 @@ absl::StatusOr<KubernetesTarget> ParseKubernetes(const std::string& target,
 
 }  // namespace
 
+std::vector<std::string> SortedDistinct(std::vector<std::string> addresses) {
+  std::ranges::sort(addresses);
+  const auto repeated = std::ranges::unique(addresses);
+  addresses.erase(repeated.begin(), repeated.end());
+  return addresses;
+}
+
 absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target,
                                                        const ResolverOptions& options,
                                                        std::string_view flag) {
@@ -139,13 +146,10 @@ absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target
     ASSIGN_OR_RETURN(KubernetesTarget parsed, ParseKubernetes(target, options, flag));
     return std::make_unique<KubernetesResolver>(std::move(parsed), options);
   }
-  std::vector<std::string> addresses = absl::StrSplit(target, ',');
+  const std::vector<std::string> addresses = absl::StrSplit(target, ',');
   for (const std::string& address : addresses)
     RETURN_IF_ERROR(ParseHostPort(address, flag).status());
-  std::ranges::sort(addresses);
-  const auto repeated = std::ranges::unique(addresses);
-  addresses.erase(repeated.begin(), repeated.end());
-  return std::make_unique<StaticResolver>(std::move(addresses));
+  return std::make_unique<StaticResolver>(SortedDistinct(addresses));
 }
 
 }  // namespace continuo::gateway

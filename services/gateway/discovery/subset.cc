@@ -13,8 +13,10 @@
 #include <cstdint>
 #include <iterator>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/gateway/discovery/resolver.h"
 
 namespace continuo::gateway {
 namespace {
@@ -44,9 +46,7 @@ std::vector<std::string> SubsetOf(const std::vector<std::string>& workers,
                                   std::vector<std::string> gateways, const std::string& self,
                                   size_t subset_size) {
   gateways.push_back(self);
-  std::ranges::sort(gateways);
-  const auto repeated = std::ranges::unique(gateways);
-  gateways.erase(repeated.begin(), repeated.end());
+  gateways = SortedDistinct(std::move(gateways));
   const size_t per_worker = GatewaysPerWorker(subset_size, workers.size(), gateways.size());
   if (per_worker >= gateways.size()) return workers;
 

@@ -9,7 +9,7 @@
 
 namespace continuo::gateway {
 
-// What the log line of a call has beside its report.
+// The log line of a call has these fields beside its report.
 struct RequestLogFields {
   std::string trace_id, key, pool;
 };

@@ -14,7 +14,7 @@
 
 namespace continuo::gateway {
 
-// What one call of a client used, whatever its end.
+// A record tells what one call of a client used, whatever its end.
 struct UsageRecord {
   std::string call;  // names this call among all calls
   std::string tenant, key, request_id, model, fingerprint;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a generation is known by where a client may ask for it more than once: a function of the
+// An identity names a generation that a client may ask for more than once. It is a function of the
 // client's key alone, so that any gateway of the fleet derives the same without a store.
 
 #include <cstddef>

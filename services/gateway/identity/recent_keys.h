@@ -16,8 +16,8 @@
 
 namespace continuo::gateway {
 
-// What this gateway remembers of the latest generations that have an idempotency key. Nothing
-// depends on it but an error that a client would otherwise not get, a time of day, and a header:
+// Remembers the latest generations of this gateway that have an idempotency key. Nothing depends on
+// it but an error that a client would otherwise not get, a time of day, and a header:
 // other gateways, and this one after a restart, know nothing of it. Thread-safe.
 class RecentKeys {
  public:

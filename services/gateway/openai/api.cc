@@ -561,7 +561,7 @@ asio::awaitable<void> Api::Stream(HttpConnection& connection, GenerationQueue& q
       events.clear();
     }
     if (stream.is_replaying() && events.empty() && status.ok() && num_prompts > 0) {
-      // What the client has had is generated again.
+      // The part that the client has had is being generated again.
       if (dependencies_.clock->Elapsed() - last_sent < limits.keepalive_interval) continue;
       last_sent = dependencies_.clock->Elapsed();
       if (!std::exchange(begun, true)) co_await BeginEvents(connection, call.headers);

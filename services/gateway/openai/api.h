@@ -82,7 +82,7 @@ class Api : public HttpHandler {
                                         HttpRequest request);
   // An id that no other request has.
   std::string MakeId(const ErrorForm& form) const;
-  // Of a call with an idempotency key: tells the worker's fingerprint in a header, and leaves out
+  // For a call with an idempotency key, tells the worker's fingerprint in a header and leaves out
   // of the response what a second run does not repeat.
   static void Prepare(Running& call, v1::GenerateResponse* response);
   boost::asio::awaitable<void> Collect(HttpConnection& connection, GenerationQueue& queue,

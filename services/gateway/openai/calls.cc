@@ -117,7 +117,7 @@ std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
 }
 
 HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateResponse* response) {
-  // Which tokens the cache had and how long it took differ each time.
+  // The tokens that the cache had, and the durations, differ each time.
   if (response->has_progress()) response->mutable_progress()->clear_cached_prompt_tokens();
   if (response->has_summary()) {
     response->mutable_summary()->mutable_usage()->clear_cached_prompt_tokens();

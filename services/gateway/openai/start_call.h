@@ -12,7 +12,7 @@
 
 namespace continuo::gateway::openai {
 
-// What a call is started with.
+// A call is started with these. They outlive it.
 struct StartDependencies {
   GenerateService* service = nullptr;
   const FleetSecret* secret = nullptr;

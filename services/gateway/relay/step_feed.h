@@ -10,7 +10,7 @@
 
 namespace continuo::gateway {
 
-// What the steps of workers run (WatchSteps), without a protocol. No gRPC. Thread-safe.
+// A feed tells what the steps of workers run (WatchSteps), free of gRPC. Thread-safe.
 class StepFeed {
  public:
   // Called from any thread, by one at a time.

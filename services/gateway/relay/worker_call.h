@@ -36,7 +36,7 @@ struct CallContext {
   // check.
   absl::Time reference_time = absl::InfinitePast();
   std::string body;
-  // That of the worker that is preferred while nothing was received; empty: all are alike.
+  // Workers of this fingerprint are preferred while nothing was received; empty: all are alike.
   std::string fingerprint;
   // traceparent, tracestate and x-session-id, as the client sent them.
   std::vector<std::pair<std::string, std::string>> forwarded;

@@ -29,6 +29,17 @@ function load(number, max_tokens) {
   }));
 }
 
+// Opens the page with a key, and the batch in it.
+async function openBatch(browser) {
+  const opened = await open(browser, {expected: [/401/]});
+  await opened.page.fill('#key', facts.key);
+  await opened.page.press('#key', 'Tab');
+  await waitForModel(opened.page);
+  await opened.page.click('#show-batch');
+  await opened.page.waitForFunction(() => app.live.info !== null);
+  return opened;
+}
+
 test('a key is asked for and kept for the tab alone', () => withBrowser(async browser => {
   const {page, check} = await open(browser, {expected: [/401/]});
   await page.waitForFunction(() => document.getElementById('key-told').textContent !== '');
@@ -55,12 +66,7 @@ test('a key is asked for and kept for the tab alone', () => withBrowser(async br
 }));
 
 test('rows show prompts, tokens and ends, and a free row is taken again', () => withBrowser(async browser => {
-  const {page, check} = await open(browser, {expected: [/401/]});
-  await page.fill('#key', facts.key);
-  await page.press('#key', 'Tab');
-  await waitForModel(page);
-  await page.click('#show-batch');
-  await page.waitForFunction(() => app.live.info !== null);
+  const {page, check} = await openBatch(browser);
   assert.equal(await page.evaluate(() => app.live.info.max_running), facts.max_running);
   // Three times as many as there are rows.
   const number = 3 * facts.max_running;
@@ -116,12 +122,7 @@ test('one\'s own request is told from others\'', () => withBrowser(async browser
 }));
 
 test('the stream is closed while nobody looks, and opened again', () => withBrowser(async browser => {
-  const {page, check} = await open(browser, {expected: [/401/]});
-  await page.fill('#key', facts.key);
-  await page.press('#key', 'Tab');
-  await waitForModel(page);
-  await page.click('#show-batch');
-  await page.waitForFunction(() => app.live.info !== null);
+  const {page, check} = await openBatch(browser);
   await page.click('#close-batch');
   assert.equal(await page.evaluate(() => app.live.stream), null);
   await page.evaluate(() => { app.live.info = null; });

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/gateway/discovery/resolver.h"
 #include "tests/gateway/discovery/answers.h"
-#include "tests/gateway/discovery/api_server.h"
+#include "tests/gateway/discovery/fake_api_server.h"
 
 namespace continuo::gateway {
 namespace {
@@ -51,13 +51,13 @@ class KubernetesResolverTest : public ::testing::Test {
     server_.BeginWatch();
   }
 
-  ApiServerOfTest server_;
+  FakeApiServer server_;
   const std::string account_ = server_.account();
 };
 
 TEST_F(KubernetesResolverTest, APagedListIsFollowedByAWatchWhoseEventsArriveAtOnce) {
   Answers answers(server_.Target("workers.llm:50051"), Options());
-  ApiServerOfTest::Request request = server_.Next();
+  FakeApiServer::Request request = server_.Next();
   EXPECT_EQ(request.target, absl::StrCat(kPath, "&limit=100"));
   EXPECT_EQ(request.authorization, "Bearer first");
   server_.WriteFile("token", "second");

@@ -43,7 +43,7 @@ Bounds BoundsOf(const Row& row, size_t expert, double delta) {
   return {std::exp(-2 * delta) / sum + correction, std::exp(2 * delta) / sum + correction};
 }
 
-// What a group is chosen by: the largest of its scores, or the sum of the two largest.
+// A group is chosen by the largest of its scores, or by the sum of the two largest.
 double ValueOf(std::vector<double> scores, bool by_top_two) {
   std::ranges::sort(scores, std::greater<>());
   return scores[0] + (by_top_two && scores.size() > 1 ? scores[1] : 0);

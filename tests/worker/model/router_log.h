@@ -8,7 +8,7 @@
 
 namespace continuo::testing {
 
-// What a router chose for one row.
+// The choice of a router for one row.
 struct RouterChoice {
   std::vector<float> logits;  // of all experts
   std::vector<int> experts;   // the chosen ones, ascending

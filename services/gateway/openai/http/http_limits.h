@@ -17,8 +17,8 @@ struct HttpLimits {
   int64_t max_answer_bytes = int64_t{64} << 20;
   int64_t max_answers_bytes = int64_t{256} << 20;
   int max_connections = 4096;
-  // Of one tenant, streams at a time that are generated again up to where they were cut. 0 is no
-  // limit.
+  // The most streams of one tenant at a time that are generated again up to where they were cut.
+  // 0 is no limit.
   int tenant_max_replays = 64;
   absl::Duration handshake_timeout = absl::Seconds(10);
   // Between requests.

@@ -14,7 +14,7 @@ namespace continuo::gateway::openai {
 // Shortens the ids of requests for watchers, who may be of other tenants. Immutable; thread-safe.
 class StepIds {
  public:
-  // With a random key.
+  // Draws a random key.
   StepIds();
 
   // Of an id that a gateway has made of random bits, eight digits, too few to name the request by:

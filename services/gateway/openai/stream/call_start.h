@@ -13,13 +13,13 @@
 
 namespace continuo::gateway::openai {
 
-// What is known of an HTTP call before its generations begin.
+// A call's start holds what is known of it before its generations begin.
 struct CallStart {
   // Its request_id is always set. The rest is for calls that may come again: those with an
   // idempotency key, and streams.
   CallIdentity identity;
   bool is_keyed = false;
-  // Of streams.
+  // Streams alone have the following members.
   std::unique_ptr<CursorSigner> signer;
   bool is_resumed = false;
   Cursor begin;

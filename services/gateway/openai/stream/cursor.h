@@ -14,9 +14,11 @@
 
 namespace continuo::gateway::openai {
 
-// What the id of an event says: which generation it is of, and how far the stream was after it.
+// The id of an event is a cursor: it says which generation the event is of, and how far the stream
+// was after it.
 struct Cursor {
-  // Of one choice, with the prompt's part where there is one choice alone; else of a prompt's part.
+  // A unit counts one choice, with the prompt's part where there is one choice alone; else a
+  // prompt's part.
   struct Unit {
     Amount amount;
     uint32_t hash = 0;

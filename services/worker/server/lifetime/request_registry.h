@@ -21,7 +21,7 @@ enum class ArrivalKind {
   kMigration,           // replaces a live one, except a client's continuation of another call
 };
 
-// What a request has in its metadata beside its id. An empty mark equals no other.
+// A request has these marks in its metadata beside its id. An empty mark equals no other.
 struct ArrivalMarks {
   std::string call_id;  // names the client's call at its gateway
   std::string body;     // the digest of the request

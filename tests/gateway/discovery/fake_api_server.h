@@ -24,9 +24,9 @@ namespace continuo::gateway {
 
 // An API server of Kubernetes that does what the test says, one connection after the other, and the
 // folder that a pod would have. Calls wait for the other side.
-class ApiServerOfTest {
+class FakeApiServer {
  public:
-  ApiServerOfTest()
+  FakeApiServer()
       : ca_(testing::MakeTestCertificate("ca", nullptr)),
         own_(testing::MakeTestCertificate("api", ca_.get(), {.dns = {"localhost"}})) {
     SSL_CTX_use_certificate(tls_.native_handle(), own_->certificate);
