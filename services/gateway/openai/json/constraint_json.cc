@@ -2,13 +2,12 @@
 #include "services/gateway/openai/json/constraint_json.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/openai/json/members.h"
+#include "services/gateway/openai/json/chat_members.h"
 #include "services/gateway/openai/json/tools_json.h"
 #include "services/protocol/error.h"
 
@@ -129,21 +128,23 @@ using SchemaForm = ConstraintReader::SchemaForm;
 // Reads {"type": "json_schema"}: OpenAI's own object, llama.cpp's schema beside the type, or TGI's
 // value.
 absl::Status ReadSchemaFormat(const Value& format, ConstraintReader& reader) {
-  constexpr std::array<std::string_view, 4> kKnown = {"type", "json_schema", "schema", "value"};
-  constexpr std::array<std::string_view, 4> kKnownOfSchema = {"name", "description", "schema",
-                                                              "strict"};
-  RETURN_IF_ERROR(CheckOnly(*format.json, format.path, kKnown));
-  if (const Value schema = format.Member("schema"); schema.json != nullptr) {
-    RETURN_IF_ERROR(reader.Schema(schema, SchemaForm::kObject));
-    if (format.Member("json_schema").json == nullptr) return absl::OkStatus();
-  }
+  RETURN_IF_ERROR(CheckObject(chats::kSchemaFormat, *format.json, format.path));
+  const Value beside = format.Member("schema");
+  RETURN_IF_ERROR(reader.Schema(beside, SchemaForm::kObject));
   Value named = format.Member("json_schema");
-  if (named.json == nullptr) {
-    if (const Value value = format.Member("value"); value.json != nullptr) named = value;
+  if (const Value value = format.Member("value"); value.json != nullptr) {
+    if (named.json != nullptr) {
+      return protocol::FieldError(value.path,
+                                  absl::StrCat("is not possible together with ", named.path));
+    }
+    named = value;
   }
-  if (named.json == nullptr) return protocol::FieldError(named.path, "is needed");
+  if (named.json == nullptr) {
+    if (beside.json != nullptr) return absl::OkStatus();
+    return protocol::FieldError(named.path, "is needed");
+  }
   if (!named.json->is_object()) return WrongType(named.path, "an object", *named.json);
-  RETURN_IF_ERROR(CheckOnly(*named.json, named.path, kKnownOfSchema));
+  RETURN_IF_ERROR(CheckObject(chats::kNamedSchema, *named.json, named.path));
   // An answer matches the schema whether or not that is strict.
   if (const Value strict = named.Member("strict");
       strict.json != nullptr && !strict.json->is_boolean()) {
@@ -162,12 +163,11 @@ absl::Status ReadFormat(const Value& format, ConstraintReader& reader) {
   if (!type.json->is_string()) return WrongType(type.path, "a string", *type.json);
   const auto name = type.json->get<std::string>();
   if (name == "text") {
-    return CheckOnly(*format.json, format.path, std::array<std::string_view, 1>{"type"});
+    return CheckObject(chats::kTextFormat, *format.json, format.path);
   }
   if (name == "json_schema") return ReadSchemaFormat(format, reader);
   if (name == "json_object" || name == "json") {
-    constexpr std::array<std::string_view, 3> kKnown = {"type", "schema", "value"};
-    RETURN_IF_ERROR(CheckOnly(*format.json, format.path, kKnown));
+    RETURN_IF_ERROR(CheckObject(chats::kObjectFormat, *format.json, format.path));
     RETURN_IF_ERROR(reader.Schema(format.Member("schema"), SchemaForm::kObject));
     RETURN_IF_ERROR(reader.Schema(format.Member("value"), SchemaForm::kObjectOrText));
     const bool has_schema =
@@ -175,8 +175,7 @@ absl::Status ReadFormat(const Value& format, ConstraintReader& reader) {
     return has_schema ? absl::OkStatus() : reader.JsonObject(format.path);
   }
   if (name == "regex") {
-    constexpr std::array<std::string_view, 3> kKnown = {"type", "value", "pattern"};
-    RETURN_IF_ERROR(CheckOnly(*format.json, format.path, kKnown));
+    RETURN_IF_ERROR(CheckObject(chats::kRegexFormat, *format.json, format.path));
     RETURN_IF_ERROR(reader.Regex(format.Member("pattern")));
     const Value value = format.Member("value");
     if (value.json == nullptr && format.Member("pattern").json == nullptr) {
@@ -188,37 +187,10 @@ absl::Status ReadFormat(const Value& format, ConstraintReader& reader) {
                               "must be \"text\", \"json_object\", \"json_schema\" or \"regex\"");
 }
 
-// Refuses a member of structured_outputs that would narrow what matches, unless it is false.
-absl::Status RefuseTrue(const Value& value) {
-  if (value.json == nullptr) return absl::OkStatus();
-  if (!value.json->is_boolean()) return WrongType(value.path, "a boolean", *value.json);
-  if (!value.json->get<bool>()) return absl::OkStatus();
-  return protocol::FieldError(value.path,
-                              "is not supported other than as false; write it into the schema");
-}
-
 absl::Status ReadOutputs(const Value& outputs, ConstraintReader& reader) {
   if (outputs.json == nullptr) return absl::OkStatus();
   if (!outputs.json->is_object()) return WrongType(outputs.path, "an object", *outputs.json);
-  // disable_fallback only chooses among vLLM's several libraries.
-  constexpr std::array<std::string_view, 10> kKnown = {"json",
-                                                       "regex",
-                                                       "choice",
-                                                       "grammar",
-                                                       "json_object",
-                                                       "structural_tag",
-                                                       "disable_fallback",
-                                                       "disable_any_whitespace",
-                                                       "disable_additional_properties",
-                                                       "whitespace_pattern"};
-  RETURN_IF_ERROR(CheckOnly(*outputs.json, outputs.path, kKnown));
-  for (const char* name : {"structural_tag", "whitespace_pattern"}) {
-    if (const Value value = outputs.Member(name); value.json != nullptr) {
-      return protocol::FieldError(value.path, "is not supported; write a grammar");
-    }
-  }
-  RETURN_IF_ERROR(RefuseTrue(outputs.Member("disable_any_whitespace")));
-  RETURN_IF_ERROR(RefuseTrue(outputs.Member("disable_additional_properties")));
+  RETURN_IF_ERROR(CheckObject(chats::kStructuredOutputs, *outputs.json, outputs.path));
   RETURN_IF_ERROR(reader.Schema(outputs.Member("json"), SchemaForm::kObjectOrText));
   RETURN_IF_ERROR(reader.Regex(outputs.Member("regex")));
   RETURN_IF_ERROR(reader.Choice(outputs.Member("choice")));

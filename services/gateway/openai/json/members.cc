@@ -229,15 +229,6 @@ absl::Status CheckMembers(Endpoint endpoint, const Json& body) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOnly(const Json& object, std::string_view path,
-                       std::span<const std::string_view> known) {
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_null() || std::ranges::find(known, name) != known.end()) continue;
-    return Unknown(path, name, path, known);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckObject(const ObjectMembers& object, const Json& json, std::string_view path) {
   for (const auto& [name, value] : json.items()) {
     const auto member = std::ranges::find(object.members, name, &ObjectMember::name);

@@ -51,10 +51,6 @@ std::span<const Member> TextMembers();
 // first one.
 absl::Status CheckMembers(Endpoint endpoint, const Json& body);
 
-// Rejects members of the object at `path` other than `known`. Those that are null ask for nothing.
-absl::Status CheckOnly(const Json& object, std::string_view path,
-                       std::span<const std::string_view> known);
-
 // A member of an object.
 struct ObjectMember {
   std::string_view name;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/json/prompt_json.h"
 
-#include <array>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/openai/json/members.h"
+#include "services/gateway/openai/json/chat_members.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/gateway/openai/json/tools_json.h"
 #include "services/protocol/error.h"
@@ -24,9 +24,7 @@ absl::Status ReadPart(const Json& part, const std::string& path, std::string* te
     return protocol::FieldError(path + ".type", "only parts of the type \"text\" are supported");
   }
   const char* const member = type == "text" ? "text" : "refusal";
-  const std::array<std::string_view, 4> known = {"type", member, "cache_control",
-                                                 "prompt_cache_breakpoint"};
-  RETURN_IF_ERROR(CheckOnly(part, path, known));
+  RETURN_IF_ERROR(CheckObject(type == "text" ? chats::kTextPart : chats::kRefusalPart, part, path));
   if (Find(part, member) == nullptr) {
     return protocol::FieldError(absl::StrCat(path, ".", member), "is needed");
   }
@@ -47,30 +45,12 @@ absl::Status ReadContent(const Json& content, const std::string& path, std::stri
   return absl::OkStatus();
 }
 
-// Members of messages that are read, or have no bearing on the answer: marks for caches, what
-// answers of other servers have beside their text, and what OpenAI's SDKs parsed of it.
-constexpr std::array<std::string_view, 15> kMessageMembers = {
-    "role",          "content",     "name",    "tool_call_id",  "tool_calls",
-    "function_call", "prefix",      "refusal", "reasoning",     "reasoning_content",
-    "audio",         "annotations", "phase",   "cache_control", "parsed"};
-
-absl::Status RejectOldCalls(const Json& json, const std::string& path) {
-  if (const Json* const call = Find(json, "function_call"); call != nullptr && !call->empty()) {
-    return protocol::FieldError(path + ".function_call", "is not supported; write tool_calls");
-  }
-  if (const Json* const audio = Find(json, "audio"); audio != nullptr && !audio->empty()) {
-    return protocol::FieldError(path + ".audio", "is not supported; text is all that goes in");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMessage* message) {
   if (!json.is_object()) return WrongType(path, "an object", json);
-  RETURN_IF_ERROR(CheckOnly(json, path, kMessageMembers));
+  RETURN_IF_ERROR(CheckObject(chats::kMessage, json, path));
   RETURN_IF_ERROR(ReadText(json, "role", path, message->mutable_role()));
   if (message->role().empty()) return protocol::FieldError(path + ".role", "is needed");
   if (message->role() == "developer") message->set_role("system");
-  RETURN_IF_ERROR(RejectOldCalls(json, path));
   RETURN_IF_ERROR(ReadToolCalls(json, path, message));
   // Servers have both names; the first is the field's.
   for (const char* name : {"reasoning_content", "reasoning"}) {
@@ -78,13 +58,15 @@ absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMess
   }
   RETURN_IF_ERROR(ReadText(json, "name", path, message->mutable_name()));
   RETURN_IF_ERROR(ReadText(json, "tool_call_id", path, message->mutable_tool_call_id()));
-  const Json* const content = Find(json, "content");
-  if (content != nullptr) {
+  std::string refusal;
+  RETURN_IF_ERROR(ReadText(json, "refusal", path, &refusal));
+  if (const Json* const content = Find(json, "content"); content != nullptr) {
     return ReadContent(*content, path + ".content", message->mutable_content());
   }
   // An assistant's message may have only calls or a refusal.
   if (message->role() == "assistant") {
-    return ReadText(json, "refusal", path, message->mutable_content());
+    message->set_content(std::move(refusal));
+    return absl::OkStatus();
   }
   return protocol::FieldError(path + ".content", "is needed");
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/openai/json/chat_members.h"
 #include "services/gateway/openai/json/constraint_json.h"
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/json/members.h"
@@ -176,9 +177,7 @@ absl::Status ReadStreamOptions(const Json& body, AnswerForm* form) {
   const Json* const options = Find(body, "stream_options");
   if (options == nullptr) return absl::OkStatus();
   if (!options->is_object()) return WrongType("stream_options", "an object", *options);
-  constexpr std::array<std::string_view, 3> kKnown = {"include_usage", "continuous_usage_stats",
-                                                      "include_obfuscation"};
-  RETURN_IF_ERROR(CheckOnly(*options, "stream_options", kKnown));
+  RETURN_IF_ERROR(CheckObject(chats::kStreamOptions, *options, "stream_options"));
   const auto read = [&](const char* name, bool* value) -> absl::Status {
     const Json* const json = Find(*options, name);
     if (json == nullptr) return absl::OkStatus();
@@ -189,12 +188,7 @@ absl::Status ReadStreamOptions(const Json& body, AnswerForm* form) {
     return protocol::FieldError(path, "needs stream to be true");
   };
   RETURN_IF_ERROR(read("include_usage", &form->include_usage));
-  RETURN_IF_ERROR(read("continuous_usage_stats", &form->continuous_usage));
-  bool include_obfuscation = false;
-  RETURN_IF_ERROR(read("include_obfuscation", &include_obfuscation));
-  if (!include_obfuscation) return absl::OkStatus();
-  return protocol::FieldError("stream_options.include_obfuscation",
-                              "is not supported other than as false; events are not padded");
+  return read("continuous_usage_stats", &form->continuous_usage);
 }
 
 absl::Status ReadForm(const Json& body, AnswerForm* form) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/openai/json/chat_members.h"
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/protocol/error.h"
 
@@ -21,26 +22,11 @@ constexpr ObjectMember kTypeAndName[] = {
     {"type", kDone, "\"function\"", ""},
     {"name", kDone, "of a function in tools", ""},
 };
-constexpr ObjectMember kTypeAndFunction[] = {
-    {"type", kDone, "\"function\"", ""},
-    {"function", kDone, "an object with the name", ""},
-};
-constexpr ObjectMember kName[] = {{"name", kDone, "of a function in tools", ""}};
-constexpr ObjectMember kModeAndTools[] = {
+constexpr ObjectMember kTypeModeAndTools[] = {
+    {"type", kDone, "\"allowed_tools\"", ""},
     {"mode", kDone, "\"auto\" or \"required\"", ""},
     {"tools", kDone, "the functions that may be called; those of other types are skipped", ""},
 };
-constexpr ObjectMember kTypeModeAndTools[] = {
-    {"type", kDone, "\"allowed_tools\"", ""}, kModeAndTools[0], kModeAndTools[1]};
-constexpr ObjectMember kTypeAndAllowed[] = {
-    {"type", kDone, "\"allowed_tools\"", ""},
-    {"allowed_tools", kDone, "an object with mode and tools", ""},
-};
-
-constexpr ObjectMembers kOuter = {"tool_choice", kTypeAndFunction};
-constexpr ObjectMembers kOuterAllowed = {"tool_choice", kTypeAndAllowed};
-constexpr ObjectMembers kFunction = {"function", kName};
-constexpr ObjectMembers kAllowed = {"allowed_tools", kModeAndTools};
 
 // A name, and its place in the body.
 struct PlacedName {
@@ -56,12 +42,12 @@ absl::StatusOr<PlacedName> ReadFunctionName(const Json& json, const std::string&
     RETURN_IF_ERROR(ReadText(json, "name", path, &named.name));
     return named;
   }
-  RETURN_IF_ERROR(CheckObject(kOuter, json, path));
+  RETURN_IF_ERROR(CheckObject(chats::kChoice, json, path));
   const std::string inside = path + ".function";
   const Json* const function = Find(json, "function");
   if (function == nullptr) return protocol::FieldError(inside, "is needed");
   if (!function->is_object()) return WrongType(inside, "an object", *function);
-  RETURN_IF_ERROR(CheckObject(kFunction, *function, inside));
+  RETURN_IF_ERROR(CheckObject(chats::kChosenFunction, *function, inside));
   named.path = inside + ".name";
   RETURN_IF_ERROR(ReadText(*function, "name", inside, &named.name));
   return named;
@@ -126,12 +112,12 @@ class ChoiceReader {
     if (form_ == FunctionForm::kBeside) {
       RETURN_IF_ERROR(CheckObject(kAllowedChoice, choice, path));
     } else {
-      RETURN_IF_ERROR(CheckObject(kOuterAllowed, choice, path));
+      RETURN_IF_ERROR(CheckObject(chats::kAllowedChoice, choice, path));
       allowed = Find(choice, "allowed_tools");
       path += ".allowed_tools";
       if (allowed == nullptr) return protocol::FieldError(path, "is needed");
       if (!allowed->is_object()) return WrongType(path, "an object", *allowed);
-      RETURN_IF_ERROR(CheckObject(kAllowed, *allowed, path));
+      RETURN_IF_ERROR(CheckObject(chats::kAllowedTools, *allowed, path));
     }
     const Json* const mode = Find(*allowed, "mode");
     RETURN_IF_ERROR(ReadMode(mode == nullptr ? Json() : *mode, path + ".mode",

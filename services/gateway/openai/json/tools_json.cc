@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/json/tools_json.h"
 
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/openai/json/members.h"
+#include "services/gateway/openai/json/chat_members.h"
 #include "services/gateway/openai/json/tool_choice_json.h"
 #include "services/protocol/error.h"
 
@@ -92,13 +91,10 @@ absl::StatusOr<const Json*> FunctionOf(const Json& json, const std::string& path
 
 absl::Status ReadTool(const Json& json, std::string_view text, const std::string& path,
                       v1::Tool* tool) {
-  constexpr std::array<std::string_view, 3> kKnown = {"type", "function", "cache_control"};
-  constexpr std::array<std::string_view, 4> kKnownOfFunction = {"name", "description", "parameters",
-                                                                "strict"};
   ASSIGN_OR_RETURN(const Json* const function, FunctionOf(json, path));
-  RETURN_IF_ERROR(CheckOnly(json, path, kKnown));
+  RETURN_IF_ERROR(CheckObject(chats::kTool, json, path));
   const std::string inside = path + ".function";
-  RETURN_IF_ERROR(CheckOnly(*function, inside, kKnownOfFunction));
+  RETURN_IF_ERROR(CheckObject(chats::kToolFunction, *function, inside));
   RETURN_IF_ERROR(ReadText(*function, "name", inside, tool->mutable_name()));
   if (tool->name().empty()) return protocol::FieldError(inside + ".name", "is needed");
   RETURN_IF_ERROR(ReadText(*function, "description", inside, tool->mutable_description()));
@@ -163,16 +159,12 @@ absl::Status ReadToolCalls(const Json& json, const std::string& path, v1::ChatMe
   const Json* const calls = Find(json, "tool_calls");
   if (calls == nullptr) return absl::OkStatus();
   if (!calls->is_array()) return WrongType(path + ".tool_calls", "an array", *calls);
-  constexpr std::array<std::string_view, 4> kKnown = {"id", "type", "function", "index"};
-  // OpenAI's SDKs send back what they parsed of the arguments, beside them.
-  constexpr std::array<std::string_view, 3> kKnownOfFunction = {"name", "arguments",
-                                                                "parsed_arguments"};
   for (size_t i = 0; i < calls->size(); ++i) {
     const std::string place = absl::StrCat(path, ".tool_calls[", i, "]");
     ASSIGN_OR_RETURN(const Json* const function, FunctionOf((*calls)[i], place));
-    RETURN_IF_ERROR(CheckOnly((*calls)[i], place, kKnown));
+    RETURN_IF_ERROR(CheckObject(chats::kToolCall, (*calls)[i], place));
     const std::string inside = place + ".function";
-    RETURN_IF_ERROR(CheckOnly(*function, inside, kKnownOfFunction));
+    RETURN_IF_ERROR(CheckObject(chats::kCalledFunction, *function, inside));
     v1::ToolCall& call = *message->add_tool_calls();
     RETURN_IF_ERROR(ReadText((*calls)[i], "id", place, call.mutable_id()));
     RETURN_IF_ERROR(ReadText(*function, "name", inside, call.mutable_name()));

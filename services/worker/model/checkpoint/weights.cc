@@ -338,12 +338,12 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
     if (type == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, " is ",
                                                      stored->dtype, "; ", StoredTypeNames(),
-                                                     " are taken"));
+                                                     " are supported"));
     }
     if (type->block > 1 && spec.shape.size() == 1) {
       return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", spec.name, " is ",
                                                      stored->dtype,
-                                                     "; gains and biases are not taken "
+                                                     "; gains and biases are not supported "
                                                      "in blocks of ",
                                                      type->block, " elements"));
     }

@@ -46,14 +46,14 @@ void ParseEos(JsonObject& json, int vocab_size, ModelConfig& config) {
 // Warns of fields of generation_config.json that would change answers and are not taken as
 // defaults. Field names and the values that change nothing are those of transformers'
 // GenerationConfig.
-void WarnOfUntakenDefaults(const JsonObject& json, std::vector<std::string>& warnings) {
-  struct Untaken {
+void WarnOfUnsupportedDefaults(const JsonObject& json, std::vector<std::string>& warnings) {
+  struct UnsupportedDefault {
     const char* field;
     double neutral;       // as null, false, and empty lists and texts are; NaN: no number is
     const char* instead;  // what a request can send
   };
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  constexpr Untaken kUntaken[] = {
+  constexpr UnsupportedDefault kUnsupportedDefaults[] = {
       {"bad_words_ids", kNone, "bad_words"},
       {"begin_suppress_tokens", kNone, nullptr},
       {"diversity_penalty", 0, nullptr},
@@ -77,19 +77,22 @@ void WarnOfUntakenDefaults(const JsonObject& json, std::vector<std::string>& war
       {"typical_p", 1, "top_p"},
       {"watermarking_config", kNone, nullptr},
   };
-  for (const Untaken& untaken : kUntaken) {
-    const nlohmann::json& value = json.Raw(untaken.field);
+  for (const UnsupportedDefault& unsupported : kUnsupportedDefaults) {
+    const nlohmann::json& value = json.Raw(unsupported.field);
     const bool is_neutral = value.is_null() || value == false || value == "" ||
                             ((value.is_array() || value.is_object()) && value.empty()) ||
-                            (value.is_number() && value.get<double>() == untaken.neutral);
+                            (value.is_number() && value.get<double>() == unsupported.neutral);
     if (is_neutral) continue;
-    warnings.push_back(absl::StrCat(
-        json.name(), ": ", untaken.field, " is not taken as a default",
-        untaken.instead == nullptr ? "" : absl::StrCat("; a request can send ", untaken.instead)));
+    warnings.push_back(
+        absl::StrCat(json.name(), ": ", unsupported.field, " is not supported as a default",
+                     unsupported.instead == nullptr
+                         ? ""
+                         : absl::StrCat("; a request can send ", unsupported.instead)));
   }
   if (json.Raw("do_sample") == false && json.Raw("temperature").is_null()) {
     warnings.push_back(absl::StrCat(
-        json.name(), ": do_sample is not taken as a default; a request can send temperature 0"));
+        json.name(),
+        ": do_sample is not supported as a default; a request can send temperature 0"));
   }
 }
 
@@ -127,7 +130,7 @@ absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_
       defaults.top_k = static_cast<int32_t>(std::max(top_k, 0.0));
     }
     ParseEos(json, config.vocab_size, config);
-    WarnOfUntakenDefaults(json, config.warnings);
+    WarnOfUnsupportedDefaults(json, config.warnings);
     RETURN_IF_ERROR(json.status());
   }
   std::vector<int32_t>& ids = defaults.eos_token_ids;
@@ -261,7 +264,7 @@ void ParseParts(const Family& family, JsonObject& json, ModelConfig& config) {
     }
   }
   if (config.output_bias && config.output_norms) {
-    json.Fail(family.output_bias.name, "biases before a norm of the result are not taken");
+    json.Fail(family.output_bias.name, "biases before a norm of the result are not supported");
   }
   if (json.Raw("use_bidirectional_attention") == true) {
     json.Fail("use_bidirectional_attention", "attention is causal, it must be false");

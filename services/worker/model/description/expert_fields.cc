@@ -102,7 +102,7 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
   if (total > kMaxExpertsOfAllLayers) {
     return json.Fail(facts.count_field,
                      absl::StrCat("with ", config.num_layers, " layers there are ", total,
-                                  " experts, at most ", kMaxExpertsOfAllLayers, " are taken"));
+                                  " experts, at most ", kMaxExpertsOfAllLayers, " are supported"));
   }
   experts.per_token = number(facts.per_token_field, 1, experts.num_experts,
                              std::min(facts.per_token, experts.num_experts));

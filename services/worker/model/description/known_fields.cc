@@ -154,7 +154,7 @@ absl::Status CheckExpected(JsonObject& json, std::string_view expected) {
     const nlohmann::json& found = json.Raw(field);
     if (found.is_null() || found == value) continue;
     return absl::UnimplementedError(absl::StrCat(json.name(), ": ", field, " is ", ShowJson(found),
-                                                 "; only ", value.dump(), " is taken"));
+                                                 "; only ", value.dump(), " is supported"));
   }
   return absl::OkStatus();
 }

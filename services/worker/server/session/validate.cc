@@ -120,7 +120,7 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
     if (model.allow_request_chat_template) return absl::OkStatus();
     return protocol::FieldError(
         field("chat_template"),
-        "is not taken here: the worker runs without --allow_request_chat_template");
+        "is not accepted here: the worker runs without --allow_request_chat_template");
   }
   if (!model.text->has_chat_template()) {
     return protocol::FieldError(path,

@@ -379,10 +379,10 @@ TEST(ConfigTest, GenerationDefaultsBeyondTheirLimitsAreClampedWithAWarning) {
   }
   EXPECT_EQ(Parse(Llama(), R"({"top_k":-1})")->defaults.top_k, 0);
   // A default that would change answers and is not taken is told, unless its value changes nothing.
-  const std::pair<const char*, const char*> untaken[] = {
-      {R"({"suppress_tokens":[1,2]})", "suppress_tokens is not taken"},
+  const std::pair<const char*, const char*> unsupported[] = {
+      {R"({"suppress_tokens":[1,2]})", "suppress_tokens is not supported"},
       {R"({"stop_strings":"###"})",
-       "stop_strings is not taken as a default; a request can send stop"},
+       "stop_strings is not supported as a default; a request can send stop"},
       {R"({"stop_strings":["a"]})", "stop_strings"},
       {R"({"bad_words_ids":[[3]]})", "bad_words_ids"},
       {R"({"num_beams":4})", "num_beams"},
@@ -392,9 +392,9 @@ TEST(ConfigTest, GenerationDefaultsBeyondTheirLimitsAreClampedWithAWarning) {
       {R"({"forced_eos_token_id":2})", "forced_eos_token_id"},
       {R"({"sequence_bias":[[[1],2.0]]})", "sequence_bias"},
       {R"({"watermarking_config":{"ngram_len":4}})", "watermarking_config"},
-      {R"({"do_sample":false})", "do_sample is not taken as a default"},
+      {R"({"do_sample":false})", "do_sample is not supported as a default"},
   };
-  for (const auto& [text, warning] : untaken) {
+  for (const auto& [text, warning] : unsupported) {
     const auto parsed = Parse(Llama(), text);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_THAT(parsed->warnings,
