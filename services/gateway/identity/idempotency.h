@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// An identity names a generation that a client may ask for more than once. It is a function of the
-// client's key alone, so that any gateway of the fleet derives the same without a store.
+// An identity names a generation that a client may ask for again. It is a function of the client's
+// key alone, so that gateways derive the same without a store (exactness: same-retry).
 
 #include <cstddef>
 #include <cstdint>

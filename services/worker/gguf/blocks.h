@@ -7,8 +7,8 @@ namespace continuo::gguf {
 
 // These decode one block of a quantised type (tensor_types.h) at any address: `block` has the
 // type's bytes, `out` gets its elements in f32. Sums and products are rounded in the order in which
-// gguf-py's quants.py has them, so values are equal to its to the bit. The layouts are those of the
-// structs block_* of ggml-common.h, little-endian.
+// gguf-py's quants.py has them, so values are equal to its to the bit (exactness:
+// stored-quantisation). Layouts are those of the structs block_* of ggml-common.h, little-endian.
 void DecodeQ40(const uint8_t* block, float* out);
 void DecodeQ41(const uint8_t* block, float* out);
 void DecodeQ50(const uint8_t* block, float* out);

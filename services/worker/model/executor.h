@@ -10,7 +10,7 @@
 
 namespace continuo::model {
 
-// Start calls this for a step with masked samples, while the device is busy, to learn which tokens
+// Start calls this on its caller's thread, for a step with masked samples, to learn which tokens
 // each sample with `masked` set may take. `mask` is [number of masked samples, MaskWords(vocab)],
 // in the order of the samples, bit id % 32 of word id / 32, all ones on entry.
 using MaskFiller = absl::FunctionRef<void(std::span<uint32_t> mask)>;

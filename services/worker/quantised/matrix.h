@@ -42,8 +42,8 @@ enum class ScaleType : uint8_t { kF32, kBF16, kF16, kFloat8, kPowerOfTwo };
 enum class ZeroType : uint8_t { kNone, kInt8, kPacked4, kPacked8, kAwq4 };
 
 // A matrix of weights that several stored tensors give. Its elements are (code - zero) · scale,
-// rounded to value_type, which is how the format's own tool computes them, so that values are equal
-// to its to the bit. Immutable; Decode may be called by several threads.
+// rounded to value_type, as the format's own tool computes them, to the bit (exactness:
+// stored-quantisation). Immutable; Decode may be called by several threads.
 struct Matrix {
   std::string name;    // "model.layers.0.self_attn.q_proj.weight"
   std::string format;  // all that the values depend on beside the parts, as one word
