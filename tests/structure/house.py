@@ -8,9 +8,11 @@
 A folder has at most 24 source files, a class in a header at most 40 methods, a paragraph of Markdown at
 most 120 words. Every `exactness: name` in a source is a heading of docs/exactness.md; every relative link of
 a Markdown file leads to a file and, with #anchor, to a heading of it. Every file that a comment of a source
-names with a folder, such as docs/scheduling.md, exists.
+names with a folder, such as docs/scheduling.md, exists. So do the files, folders, tests, classes, functions,
+constants and flags with an underscore that a Markdown file names between backticks.
 """
 import collections
+import fnmatch
 import pathlib
 import re
 import sys
@@ -19,6 +21,7 @@ from layout import ALLOWED, ROOT, SOURCES, folder_of, repository_files
 
 MAX_FILES, MAX_METHODS, MAX_WORDS = 24, 40, 120
 TABLE = "docs/architecture.md"
+FILE_ENDS = "md|h|cc|cu|rs|py|sh|proto|js|json|yaml|txt|cmake"
 BEGIN, END = "<!-- folders:begin -->", "<!-- folders:end -->"
 
 
@@ -166,6 +169,55 @@ def comment_errors(files):
     return errors
 
 
+def name_errors(files):
+    """Markdown files name, between backticks, what is there. A path is a part of one of the repository;
+    `*` stands for anything, and the end of a file's name may be left out. What builds make, and names with a word in
+    capitals, are not looked at, nor are reports of measurements, which tell of another day."""
+    parts = [name.split("/") for name in files]
+    ends = {"/".join(p[i:j]) for p in parts for j in range(1, len(p) + 1) for i in range(j)}
+    stems = {re.sub(r"\.\w+$", "", end) for end in ends}
+    tops, folders = {p[0] for p in parts}, {"/".join(p[:j]) for p in parts for j in range(len(p))}
+    words, cases, foreign = set(), set(), set()
+    for name in (f for f in files if f.endswith(SOURCES + (".proto", ".rs", ".js", ".sh", ".txt", ".yaml", ".tpl"))
+                 or f.endswith(".py") and not f.startswith("tests/structure/")):
+        text = read(name)
+        words |= set(re.findall(r"\w+", text))
+        foreign |= set(re.findall(r"#include [<\"]([\w.]+)[>\"]", text))
+        cases |= set(re.findall(r"\bTEST(?:_[FP])?\(\s*(\w+,\s*\w+)\s*\)", text))
+    cases = {re.sub(r",\s*", ".", case) for case in cases}
+
+    def is_there(path):
+        if path.startswith("build/") or re.search(r"(?:^|/)[A-Z]+(?:[/.]|$)", path):
+            return True
+        path = path.rstrip("/")
+        return path in ends or "*" in path and bool(fnmatch.filter(ends, path))
+
+    errors = []
+    told_of_today = (f for f in files if f.endswith(".md") and f != "CHANGELOG.md"
+                     and not f.startswith("tests/bench/results/"))
+    for name in told_of_today:
+        prose = re.sub(r"^(```|~~~).*?^\1", "", read(name), flags=re.S | re.M)
+        for told in re.findall(r"`([^`\n]+)`", prose):
+            if re.fullmatch(r"(?:[\w.*-]+/)+(?:[\w*-][\w.*-]*\.(?:%s))?|[\w*-]+\.(?:h|cc|cu|rs|proto)" % FILE_ENDS, told):
+                right = told.startswith(("foo_", "-")) or told in foreign or is_there(told)
+            elif re.fullmatch(r"[\w-]+(?:/[\w-]+)+", told):
+                first, folder = told.split("/")[0], name.rpartition("/")[0]
+                is_path = first in tops or f"{folder}/{first}" in folders
+                is_ctest = folder == f"tests/{first}"
+                right = not is_path or is_ctest or told in stems or is_there(told)
+            elif re.fullmatch(r"\w+Test\.\w+", told):
+                right = told in cases
+            elif re.fullmatch(r"--[a-z]+_[a-z0-9_]+", told):
+                right = told[2:] in words
+            elif re.fullmatch(r"[A-Z]\w*::\w+(?:\(\))?|[A-Z][a-z]+[A-Z]\w*(?:\(\))?|k[A-Z]\w+", told):
+                right = "Foo" in told or set(re.findall(r"\w+", told)) <= words
+            else:
+                continue
+            if not right:
+                errors.append(f"{name}: `{told}` is nothing of the repository")
+    return errors
+
+
 def folder_rows(files):
     """Folder -> (files, lines, arrows) of the sources."""
     rows = {folder: [0, 0, ALLOWED[folder].split()] for folder in ALLOWED}
@@ -213,7 +265,7 @@ def main():
         (ROOT / TABLE).write_text(f"{head}{BEGIN}\n{table(folder_rows(files))}\n{END}{rest.split(END)[1]}",
                                   encoding="utf-8")
     errors = (folder_errors(files) + class_errors(files) + markdown_errors(files) + citation_errors(files)
-              + comment_errors(files) + table_errors(files))
+              + comment_errors(files) + name_errors(files) + table_errors(files))
     for error in errors:
         print(error)
     print(f"{len(files)} files, {len(errors)} errors")
