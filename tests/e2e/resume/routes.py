@@ -5,6 +5,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -12,6 +13,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "cli")]
 import fleet  # noqa: E402
 
 MODEL = "demo-model"
+START_MS = time.time_ns() // 1_000_000
 QUESTION = [{"role": "user", "content": "Tell me a story of Mira, who plays the violin."}]
 # Sampled, so that nothing is equal by chance.
 ROUTES = {
@@ -20,6 +22,12 @@ ROUTES = {
     "/v1/responses": {"input": QUESTION, "temperature": 1, "max_output_tokens": 60},
     "/v1/messages": {"messages": QUESTION, "temperature": 1, "max_tokens": 60},
 }
+
+
+def make_key(chance):
+    """An Idempotency-Key that keeps its reference time over midnight: a UUID of version 7 (RFC 9562)."""
+    digits = f"{START_MS:012x}7{chance.getrandbits(12):03x}8{chance.getrandbits(60):015x}"
+    return "-".join(digits[begin:end] for begin, end in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
 
 
 class Reply:
@@ -91,6 +99,13 @@ class FleetTest(unittest.TestCase):
         """Kills a worker and starts its successor, for which nobody waits."""
         cls.workers[i].kill()
         cls.workers[i] = cls.start_worker(cls.ports[i])
+
+    @classmethod
+    def kill_gateway(cls, i):
+        """Kills a gateway and starts its successor, which listens elsewhere."""
+        cls.gateways[i].kill()
+        cls.gateways[i] = cls.start_gateway()
+        cls.addresses[i] = cls.gateways[i].http_address
 
     @classmethod
     def tearDownClass(cls):

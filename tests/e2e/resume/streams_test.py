@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP streams that are cut at random bytes, while workers and gateways are killed, go on behind the last
 event at any gateway: the events joined are those of an undisturbed run, none twice."""
-import http.client
 import json
 import pathlib
 import random
@@ -10,7 +9,8 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from routes import ROUTES, FleetTest, ask, fleet, post  # noqa: E402
+from events import EventSource, joined  # noqa: E402
+from routes import ROUTES, FleetTest, fleet, post  # noqa: E402
 import proxies  # noqa: E402
 
 NUM_STREAMS = 32
@@ -19,76 +19,6 @@ MAX_TRIES = 12
 
 def post_stream(address, path, members, headers):
     return post(address, path, {**members, "stream": True}, headers)
-
-
-class EventSource:
-    """What a browser's does with a POST: keeps whole events, and the id of the last one."""
-
-    def __init__(self, path, members, headers):
-        self.path, self.members, self.headers = path, members, headers
-        self.events, self.last_id, self.is_complete, self.num_cuts = [], "", False, 0
-
-    def read(self, address):
-        """One connection, to its end or its cut. The status that is no stream is an error."""
-        connection = http.client.HTTPConnection(address, timeout=120)
-        headers = dict(self.headers)
-        if self.last_id:
-            headers["Last-Event-ID"] = self.last_id
-        try:
-            response = ask(connection, self.path, {**self.members, "stream": True}, headers)
-            if response.status == 204:
-                self.is_complete = True
-                return
-            if response.status != 200:
-                raise AssertionError(f"{response.status}: {response.read()}")
-            self._take(response)
-        except (http.client.HTTPException, OSError):
-            self.num_cuts += 1
-        finally:
-            connection.close()
-
-    def _take(self, response):
-        rest = b""
-        # Lines would end quietly where the connection does between two chunks.
-        while piece := response.read1(4096):
-            *blocks, rest = (rest + piece).split(b"\n\n")
-            for block in blocks:
-                event = dict(line.split(": ", 1) for line in block.decode().split("\n"))
-                if "data" in event:
-                    if "id" not in event:
-                        raise AssertionError(f"without an id: {event}")
-                    self.last_id = event["id"]
-                    self.events.append(event)
-        self.is_complete = True
-
-
-def joined(events):
-    """What the events say, however tokens came together in them."""
-    texts, whole = {}, []
-    for number, event in enumerate(events):
-        if event["data"] == "[DONE]":
-            whole.append("done")
-            continue
-        data = json.loads(event["data"])
-        if "sequence_number" in data and data.pop("sequence_number") != number:
-            raise AssertionError(f"event {number} is {event}")
-        for name in ("usage", "created_at", "completed_at", "created"):
-            data.pop(name, None)
-        for choice in data.get("choices", []):
-            kept = texts.setdefault(choice["index"], [])
-            kept.append(choice["text"] if "text" in choice else choice["delta"].get("content", ""))
-            if choice["finish_reason"]:
-                whole.append(choice["finish_reason"])
-        delta = data.get("delta")
-        if data.get("type", "").endswith("delta") and data["type"] != "message_delta":
-            texts.setdefault(data.get("output_index", data.get("index")), []).append(
-                delta if isinstance(delta, str) else delta.get("text", ""))
-        elif "choices" not in data:
-            for part in (data.get("response"), data.get("message")):
-                if part:
-                    part.pop("usage", None)
-            whole.append(data)
-    return {index: "".join(pieces) for index, pieces in texts.items()}, whole
 
 
 class StreamsTest(FleetTest):
@@ -110,6 +40,7 @@ class StreamsTest(FleetTest):
                 self.kill_worker(number // 8 % self.NUM_WORKERS)
             if number % 16 == 5:
                 self.kill_gateway(number // 16 % 2)
+                self.wait_for_workers()
             for attempt in range(MAX_TRIES):
                 limits = [chance.randrange(300, 6000)] if attempt < MAX_TRIES - 1 else []
                 proxy = proxies.BreakingProxy(chance.choice(self.addresses), limits)
@@ -127,13 +58,6 @@ class StreamsTest(FleetTest):
         self.assertGreater(num_cuts, NUM_STREAMS)
         self.assertGreater(num_resumed, NUM_STREAMS // 2)
         self.wait_for_workers()
-
-    @classmethod
-    def kill_gateway(cls, i):
-        cls.gateways[i].kill()
-        cls.gateways[i] = cls.start_gateway()
-        cls.addresses[i] = cls.gateways[i].http_address
-        cls.wait_for_workers()
 
     def test_each_event_of_a_stream_is_a_place_to_go_on(self):
         for path, members in ROUTES.items():
