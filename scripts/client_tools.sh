@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The stock clients that tests/e2e/clients runs, in pinned versions, into build/clients: about 2 GB,
-# a minute or two. Safe to run again: what is there in the pinned versions stays.
+# The stock clients that tests/e2e/clients and tests/e2e/agents run, in pinned versions, into build/clients: about
+# 3 GB, a few minutes. Safe to run again: what is there in the pinned versions stays.
 #
 #   python  526 MB  guidance, langchain-openai, litellm, llama-index, llm, openai, pydantic-ai
 #   aider   544 MB  aider-chat, which pins all that it uses
@@ -9,6 +9,7 @@
 #   loops    78 MB  instructor, openai-agents, which need other versions than those in python
 #   node    152 MB  ai, @anthropic-ai/sdk, eventsource, @langchain/anthropic, @langchain/openai, openai, playwright-core,
 #                   zod; they need Node.js 20, else they are skipped
+#   agents  659 MB  codex, claude-code; they need npm alone
 #   java     38 MB  openai-java; needs a JDK and Maven, else it is skipped
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,14 +37,24 @@ for name in python aider load loops; do
   cp $source/$name.txt $clients/$name/installed.txt
 done
 
-if ! command -v npm >/dev/null || ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
-  echo "setup: stock clients for Node.js: skipped, they need Node.js 20 and npm"
-elif is_new node $source/package.json $source/package-lock.json; then
-  echo "setup: stock clients ($source/package.json) into $clients/node"
-  mkdir -p $clients/node
-  cp $source/package.json $source/package-lock.json $clients/node
-  npm ci --silent --no-audit --no-fund --prefix $clients/node >/dev/null
-  cat $source/package.json $source/package-lock.json >$clients/node/installed.txt
+# install_node NAME FOLDER: what FOLDER/package-lock.json names, into build/clients/NAME.
+install_node() {
+  is_new "$1" "$2/package.json" "$2/package-lock.json" || return 0
+  echo "setup: stock clients ($2/package.json) into $clients/$1"
+  mkdir -p "$clients/$1"
+  cp "$2/package.json" "$2/package-lock.json" "$clients/$1"
+  npm ci --silent --no-audit --no-fund --prefix "$clients/$1" >/dev/null
+  cat "$2/package.json" "$2/package-lock.json" >"$clients/$1/installed.txt"
+}
+if ! command -v npm >/dev/null; then
+  echo "setup: stock clients for Node.js and agents: skipped, they need npm"
+else
+  install_node agents tests/e2e/agents
+  if node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'; then
+    install_node node $source
+  else
+    echo "setup: stock clients for Node.js: skipped, they need Node.js 20"
+  fi
 fi
 
 if ! command -v javac >/dev/null || ! command -v mvn >/dev/null; then
