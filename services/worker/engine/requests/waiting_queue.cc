@@ -21,12 +21,12 @@ bool WaitingQueue::BeforeInLine::operator()(const Sequence* a, const Sequence* b
 }
 
 bool WaitingQueue::Before::operator()(const Line* a, const Line* b) const {
-  const auto rank = [](const Line& line) {
+  const auto key = [](const Line& line) {
     const Sequence& first = **line.sequences.begin();
     return std::tuple(-int64_t{line.priority}, line.num_migrations == 0, line.virtual_tokens,
                       first.request->order, first.index);
   };
-  return rank(*a) < rank(*b);
+  return key(*a) < key(*b);
 }
 
 WaitingQueue::Line& WaitingQueue::LineOf(const Sequence& s) {

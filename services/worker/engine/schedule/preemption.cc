@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "services/worker/engine/requests/rank.h"
+#include "services/worker/engine/requests/preemption_order.h"
 
 namespace continuo::engine {
 
@@ -72,8 +72,8 @@ bool Preemption::MarkYielding(const Sequence& s) {
   return any;
 }
 
-// Preempts sequences that may yield, the last in rank first, until `s` fits; none of them if it
-// would not fit without all. Returns whether `s` fits.
+// Preempts sequences that may yield, the last in preemption order first, until `s` fits; none of
+// them if it would not fit without all. Returns whether `s` fits.
 bool Preemption::TakePlace(const Sequence& s, PlannedStep& step) {
   const auto fits_now = [&] {
     return residency_.running().empty() ||

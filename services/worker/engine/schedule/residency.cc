@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "services/worker/engine/requests/rank.h"
+#include "services/worker/engine/requests/preemption_order.h"
 
 namespace continuo::engine {
 
@@ -109,7 +109,7 @@ void Residency::JoinRunning(Sequence& s) {
       std::clamp(s.request->request.max_tokens - have, 0, options_.expected_answer_tokens);
   s.answer.reserve(have + more);
   s.blocks.reserve(BlocksFor(NumTokens(s) + more, options_.block_size));
-  running_.insert(std::ranges::upper_bound(running_, &s, RanksBefore), &s);
+  running_.insert(std::ranges::upper_bound(running_, &s, IsPreemptedAfter), &s);
   book_.OnRunning(s);
 }
 

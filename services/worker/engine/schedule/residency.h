@@ -23,7 +23,7 @@ class Residency {
   // All arguments outlive this object.
   Residency(const EngineOptions* options, RequestBook* book, EngineMetrics* metrics);
 
-  // They are in order of rank (rank.h): the last one is the first to be preempted.
+  // They are in preemption order (preemption_order.h): the last one is preempted first.
   std::span<Sequence* const> running() const { return running_; }
   int num_running() const { return static_cast<int>(running_.size()); }
   const BlockPool& pool() const { return pool_; }
@@ -70,7 +70,7 @@ class Residency {
   // Releases the blocks of `s` that are not needed for `num_tokens` tokens.
   void Shrink(Sequence& s, int num_tokens);
   // Gives every running sequence a block for its next token. A sequence that decodes may take it
-  // from those that rank behind it; one in prefill only from those that it outranks.
+  // from those behind it in preemption order; one in prefill only from those that it outranks.
   void ReserveNextTokens(PlannedStep& step);
   // Returns whether ReserveNextTokens would find a block for everyone without preempting.
   bool CanReserveNextTokens() const;

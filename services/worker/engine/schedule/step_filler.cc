@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "services/worker/engine/requests/rank.h"
+#include "services/worker/engine/requests/preemption_order.h"
 
 namespace continuo::engine {
 namespace {
@@ -179,8 +179,8 @@ int StepFiller::ShareFor(const Sequence& s, const Sequence* behind) const {
   return halves ? std::max(kMinChunk, (left + 1) / 2) : left;
 }
 
-// Running prompts come by priority, then by the virtual tokens of their tenant, then by rank. The
-// queue follows, unless its head precedes a running prompt.
+// Running prompts come by priority, then by the virtual tokens of their tenant, then in preemption
+// order. The queue follows, unless its head precedes a running prompt.
 void StepFiller::SchedulePrompts() {
   const size_t first = step_->scheduled.size();
   const StepLoad decodes = step_->load;

@@ -14,7 +14,7 @@ inline bool Outranks(const Sequence& a, const Sequence& b) {
 }
 
 // Orders running sequences; the last one is the first to be preempted.
-inline bool RanksBefore(const Sequence* a, const Sequence* b) {
+inline bool IsPreemptedAfter(const Sequence* a, const Sequence* b) {
   if (Outranks(*a, *b)) return true;
   if (Outranks(*b, *a)) return false;
   if (a->request->order != b->request->order) return a->request->order < b->request->order;
