@@ -52,6 +52,9 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("usage_log", &c.usage_log,
              "File to which a line of JSON is appended at the end of each generation, with what it "
              "used; - is the standard output. Empty: none.");
+  flags.Switch("usage_otlp", &c.usage_otlp,
+               "Sends the records of the ledger to --otlp_endpoint, too, as log records of "
+               "OpenTelemetry.");
   flags.Integer<int>("max_tenant_series", &c.max_tenant_series, 0, 1 << 20,
                      "Number of tenants that have metrics of their own. Those beyond it count as "
                      "\"other\", until one has been quiet for an hour.");
@@ -162,7 +165,7 @@ ParsedConfig ParseGatewayConfig(int argc, const char* const* argv) {
   AddLimitFlags(flags, config, &open_bytes);
   AddDurationFlags(flags, config);
   AddSecurityFlags(flags, config);
-  common::AddSpanFlags(flags, &config.spans);
+  common::AddOtlpFlags(flags, &config.otlp);
   flags.LogLevel(&config.log_level);
   parsed.exit_code = flags.Parse(argc, argv);
   if (parsed.exit_code.has_value()) return parsed;

@@ -35,8 +35,9 @@ struct GatewayConfig {
   std::string worker_tls_server_name;
   std::vector<std::string> worker_tls_names;
   std::string token_file;
-  std::string usage_log;  // A file, or "-"; "" is none.
-  common::SpanTarget spans;
+  std::string usage_log;    // A file, or "-"; "" is none.
+  bool usage_otlp = false;  // Needs a collector.
+  common::OtlpTarget otlp;
   std::string log_level = "info";
   int max_tenant_series = 1000;  // Tenants with series of their own; the rest share one.
   AuthOptions auth;

@@ -151,15 +151,25 @@ absl::Status Gateway::StartService() {
   auth.on_change = LogKeys;
   auth.clock = &clock_;
   ASSIGN_OR_RETURN(auth_, Authenticator::Open(std::move(auth)));
-  if (!config_.spans.endpoint.empty()) {
-    ASSIGN_OR_RETURN(spans_, common::SpanExporter::Open(
-                                 {.target = config_.spans,
-                                  .service = "continuo-gateway",
-                                  .instance = absl::StrCat(HostName("gateway"), "#", getpid())}));
+  const common::OtlpSource source = {.service = "continuo-gateway",
+                                     .instance = absl::StrCat(HostName("gateway"), "#", getpid())};
+  if (!config_.otlp.endpoint.empty()) {
+    ASSIGN_OR_RETURN(spans_,
+                     common::SpanExporter::Open({.target = config_.otlp, .source = source}));
     metrics_.set_dropped_spans([spans = spans_.get()] { return spans->num_dropped(); });
   }
-  if (!config_.usage_log.empty()) {
-    ASSIGN_OR_RETURN(usage_, UsageLog::Open(config_.usage_log));
+  std::unique_ptr<common::LogExporter> exporter;
+  if (config_.usage_otlp) {
+    if (config_.otlp.endpoint.empty()) {
+      return absl::InvalidArgumentError("--usage_otlp needs --otlp_endpoint");
+    }
+    ASSIGN_OR_RETURN(exporter,
+                     common::LogExporter::Open("records of the ledger",
+                                               {.target = config_.otlp, .source = source}));
+  }
+  if (!config_.usage_log.empty() || exporter != nullptr) {
+    ASSIGN_OR_RETURN(usage_, UsageLog::Open(config_.usage_log, std::move(exporter)));
+    metrics_.set_dropped_records([usage = usage_.get()] { return usage->num_dropped(); });
   }
   service_ = std::make_unique<InferenceService>(
       InferenceService::Dependencies{.relay = {.router = &router_,
@@ -299,6 +309,7 @@ void Gateway::End() {
   if (!open_calls_.WaitForNone(kGoodbye)) service_->GiveUpStreams();
   if (http_server_ != nullptr) http_server_->Shutdown(absl::Now() + kGoodbye);
   if (spans_ != nullptr) spans_->Stop();
+  if (usage_ != nullptr) usage_->Stop();
 }
 
 }  // namespace continuo::gateway

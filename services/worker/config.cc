@@ -49,7 +49,7 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
              "Name in logs, metrics and reports. Default: the host's name.");
   flags.Address("listen", &c.listen, "Address of the gRPC server.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
-  common::AddSpanFlags(flags, &c.spans);
+  common::AddOtlpFlags(flags, &c.otlp);
   flags.LogLevel(&c.log_level);
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate that clients are shown.");
   flags.Text("tls_key_file", &c.tls.key_file, "PEM key of --tls_cert_file.");

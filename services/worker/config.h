@@ -32,7 +32,7 @@ struct WorkerConfig {
   std::vector<std::string> tls_client_names;
   std::string token_file;
   bool open_inference = false;
-  common::SpanTarget spans;
+  common::OtlpTarget otlp;
   std::string log_level = "info";
   uint64_t max_receive_bytes = 32 << 20;
   uint64_t max_buffer_bytes = uint64_t{1} << 30;

@@ -59,9 +59,10 @@ void WorkerProcess::Run() {
 }
 
 void WorkerProcess::StartServer() {
-  if (!config_.spans.endpoint.empty()) {
+  if (!config_.otlp.endpoint.empty()) {
     auto opened = common::SpanExporter::Open(
-        {.target = config_.spans, .service = "continuo-worker", .instance = config_.worker_name});
+        {.target = config_.otlp,
+         .source = {.service = "continuo-worker", .instance = config_.worker_name}});
     if (!opened.ok()) Fail(opened.status());
     spans_ = *std::move(opened);
   }

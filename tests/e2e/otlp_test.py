@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spans of gateways and workers reach a collector and join into the client's trace; a collector
-that is slow, gone or no collector costs spans and never a request."""
+that is slow, gone or no collector costs spans and never a request. Records of the ledger reach it
+as log records, those of a time without a collector later."""
 import json
+import pathlib
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -12,6 +16,8 @@ from concurrent import futures
 import certificates
 import fleet
 from fleet import grpc, pb
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as otlp_logs
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc as otlp_logs_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 
@@ -67,6 +73,35 @@ class Collector(otlp_grpc.TraceServiceServicer):
 
     def stop(self):
         self.ended.set()
+        self.server.stop(0)
+
+
+class LogCollector(otlp_logs_grpc.LogsServiceServicer, otlp_grpc.TraceServiceServicer):
+    """Takes log records; spans come to it, too, unless none are sampled."""
+
+    def __init__(self, port=0):
+        self.records, self.resources, self.changed = [], [], threading.Condition()
+        self.server = grpc.server(futures.ThreadPoolExecutor(8))
+        otlp_logs_grpc.add_LogsServiceServicer_to_server(self, self.server)
+        self.address = f"127.0.0.1:{self.server.add_insecure_port(f'127.0.0.1:{port}')}"
+        self.server.start()
+
+    def Export(self, request, context):
+        with self.changed:
+            for resource in request.resource_logs:
+                self.resources.append(attributes(resource.resource))
+                for scope in resource.scope_logs:
+                    self.records += scope.log_records
+            self.changed.notify_all()
+        return otlp_logs.ExportLogsServiceResponse()
+
+    def wait_for(self, number):
+        with self.changed:
+            if not self.changed.wait_for(lambda: len(self.records) >= number, timeout=60):
+                raise TimeoutError(f"{len(self.records)} records instead of {number}")
+            return list(self.records)
+
+    def stop(self):
         self.server.stop(0)
 
 
@@ -279,6 +314,66 @@ class OtlpTest(unittest.TestCase):
             self.assertGreaterEqual(
                 counted['continuo_spans_dropped_total{model="demo-model"}'], told)
             self.check_ends()
+
+    def start_with_ledger(self, endpoint, ledger):
+        self.workers = [fleet.start_worker(fleet.DEMO_MODEL, "--threads=1", "--kv_cache_memory=64MiB")]
+        self.gateway = fleet.start_gateway(
+            self.workers, f"--otlp_endpoint={endpoint}", "--trace_sample_ratio=0", "--usage_otlp",
+            *([f"--usage_log={ledger}"] if ledger else []))
+        self.programs += [self.gateway, *self.workers]
+        self.client = fleet.Client(self.gateway.address)
+        self.client.wait_for_model(1)
+
+    def test_the_ledger_goes_to_the_collector_as_to_its_file(self):
+        self.collectors.append(collector := LogCollector())
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = pathlib.Path(folder, "ledger")
+            self.start_with_ledger(collector.address, ledger)
+            for number in (3, 5, 8):
+                self.client.generate(request(number), metadata=[("x-request-id", f"r{number}")])
+            call = self.client.inference.Generate(request(400), timeout=60)
+            next(call)
+            call.cancel()
+            records = [attributes(record) for record in collector.wait_for(4)]
+            self.assertEqual([record.event_name for record in collector.records], ["continuo.usage"] * 4)
+            fleet.wait_until(lambda: ledger.read_text().count("\n") == 4, "four lines")
+            lines = {line["call"]: line for line in map(json.loads, ledger.read_text().splitlines())}
+        for record in records:
+            line = lines.pop(record["call"])
+            for key in ("time", "severity", "message"):
+                del line[key]
+            self.assertEqual(record, line)
+        self.assertEqual(lines, {})
+        self.assertEqual(sorted(r["delivered_tokens"] for r in records if r["outcome"] == "finished"),
+                         [3, 5, 8])
+        self.assertEqual([r["outcome"] for r in records if r["outcome"] != "finished"], ["cancelled"])
+        self.assertEqual(collector.resources[0]["service.name"], "continuo-gateway")
+        self.assertEqual(self.gateway.terminate(), 0)
+
+    def test_records_wait_for_a_collector_that_is_gone(self):
+        collector = LogCollector()
+        port = int(collector.address.rsplit(":", 1)[1])
+        self.start_with_ledger(collector.address, None)
+        self.client.generate(request(3))
+        collector.wait_for(1)
+        collector.server.stop(0).wait()
+        for _ in range(3):
+            self.client.generate(request(4))
+        self.gateway.wait_for_log("the collector takes no records of the ledger")
+        self.collectors.append(again := LogCollector(port))
+        records = [attributes(record) for record in again.wait_for(3)]
+        self.assertEqual(len({record["call"] for record in records}), 3)
+        self.assertEqual({record["delivered_tokens"] for record in records}, {4})
+        counted = fleet.scrape(self.gateway.metrics_address)
+        self.assertEqual(counted["continuo_gateway_usage_records_dropped_total"], 0)
+
+    def test_a_ledger_for_a_collector_needs_one(self):
+        ended = subprocess.run(
+            [fleet.BIN / "continuo-gateway", "--workers=127.0.0.1:1", "--listen=127.0.0.1:0",
+             "--http_listen=off", "--metrics_listen=127.0.0.1:0", "--usage_otlp"],
+            capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertIn("--usage_otlp needs --otlp_endpoint", ended.stderr)
 
     def test_a_collector_that_does_not_answer(self):
         collector = self.collector(blocked=True)

@@ -37,7 +37,7 @@ TEST(ParseGatewayConfigTest, FlagsAreInTheConfiguration) {
   EXPECT_EQ(parsed.config.relay.retry.cold_start_wait, absl::Minutes(20));
   EXPECT_TRUE(parsed.config.auth.trust_tenant_header);
   EXPECT_EQ(parsed.config.worker_tls.ca_file, "ca.pem");
-  EXPECT_EQ(parsed.config.spans.endpoint, "collector:4317");
+  EXPECT_EQ(parsed.config.otlp.endpoint, "collector:4317");
 }
 
 TEST(ParseGatewayConfigTest, PeersAreKnownByNamesAndTokens) {
@@ -55,6 +55,8 @@ TEST(ParseGatewayConfigTest, ReplaysAreBoundedAndTheLedgerIsAFile) {
   EXPECT_EQ(parsed.config.http.tenant_max_replays, 3);
   EXPECT_EQ(HttpLimitsOf(parsed.config).tenant_max_replays, 3);
   EXPECT_EQ(parsed.config.usage_log, "/var/log/usage");
+  EXPECT_FALSE(parsed.config.usage_otlp);
+  EXPECT_TRUE(Parse({"--workers=w:1", "--usage_otlp"}).config.usage_otlp);
 }
 
 TEST(ParseGatewayConfigTest, WorkersAreNeeded) {

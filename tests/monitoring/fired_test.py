@@ -9,13 +9,13 @@ import pathlib
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest
+from concurrent import futures
 
 import queries
 from live_test import ZERO_WHEN_WELL
@@ -70,16 +70,16 @@ class FiredTest(unittest.TestCase):
             (self.folder / "loads" / file.name).symlink_to(file)
         (self.folder / "loads/config.json").unlink()
         os.mkfifo(self.folder / "loads/config.json")
-        # No collector is at this address.
-        self.collector = socket.socket()
-        self.addCleanup(self.collector.close)
-        self.collector.bind(("127.0.0.1", 0))
-        self.otlp = "--otlp_endpoint=127.0.0.1:%d" % self.collector.getsockname()[1]
+        # It serves neither spans nor log records.
+        self.collector = grpc.server(futures.ThreadPoolExecutor(2))
+        self.addCleanup(self.collector.stop, None)
+        self.otlp = f"--otlp_endpoint=127.0.0.1:{self.collector.add_insecure_port('127.0.0.1:0')}"
+        self.collector.start()
 
         self.ports = [(fleet.free_port(), fleet.free_port()) for _ in range(3)]
         self.workers = [self.worker(0, "--isa=scalar")]
         self.gateway = fleet.start_gateway(
-            ",".join(f"127.0.0.1:{port}" for port, _ in self.ports), self.otlp,
+            ",".join(f"127.0.0.1:{port}" for port, _ in self.ports), self.otlp, "--usage_otlp",
             f"--api_keys_file={self.folder}/keys", f"--no_worker_wait={NO_WORKER_WAIT_S}s",
             "--max_queued_tokens=2500", "--models=tiny", "--cold_start_wait=0")
         self.prometheus = Prometheus(
@@ -131,7 +131,8 @@ class FiredTest(unittest.TestCase):
         self.workers.append(self.worker(1))
         self.fires("ContinuoFingerprintsDiffer")
         with self.load(self.gateway, concurrency=8, output_tokens=400):
-            self.fires("ContinuoFirstTokenSlow", "ContinuoInterTokenSlow", "ContinuoSpansDropped")
+            self.fires("ContinuoFirstTokenSlow", "ContinuoInterTokenSlow", "ContinuoSpansDropped",
+                       "ContinuoUsageRecordsDropped")
             self.late_reports()
             self.lost_workers()
         self.restarts()

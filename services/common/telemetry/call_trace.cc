@@ -23,12 +23,12 @@ std::string CallTrace::TraceId() const {
   return context.has_value() ? context->TraceId() : "";
 }
 
-void CallTrace::Set(std::string_view key, SpanValue value) {
+void CallTrace::Set(std::string_view key, OtlpValue value) {
   if (recorded()) attributes_.emplace_back(std::string(key), std::move(value));
 }
 
 void CallTrace::AddEvent(std::string_view name, absl::Duration since_start,
-                         SpanAttributes attributes) {
+                         OtlpAttributes attributes) {
   if (!recorded()) return;
   events_.push_back({.name = std::string(name),
                      .time = start_ + since_start,

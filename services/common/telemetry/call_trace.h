@@ -34,10 +34,10 @@ class CallTrace {
   std::string TraceId() const;
 
   // Adds an attribute, where the span is recorded.
-  void Set(std::string_view key, SpanValue value);
+  void Set(std::string_view key, OtlpValue value);
   void Set(std::string_view key, absl::Duration value) { Set(key, absl::ToDoubleSeconds(value)); }
   // Adds an event that happened `since_start` after the beginning of the call.
-  void AddEvent(std::string_view name, absl::Duration since_start, SpanAttributes attributes);
+  void AddEvent(std::string_view name, absl::Duration since_start, OtlpAttributes attributes);
   // Ends the span and exports it. Called at most once, last.
   void End(std::string_view name, const absl::Status& status);
 
@@ -47,7 +47,7 @@ class CallTrace {
   std::optional<TraceContext> parent_, context_;
   absl::Time start_;
   absl::Duration elapsed_start_;
-  SpanAttributes attributes_;
+  OtlpAttributes attributes_;
   std::vector<SpanEvent> events_;
 };
 

@@ -187,6 +187,9 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
         common::AddCounter(families, "continuo_gateway_spans_dropped_total",
                            "Spans that no collector took", {},
                            static_cast<double>(dropped_spans_()));
+        common::AddCounter(families, "continuo_gateway_usage_records_dropped_total",
+                           "Records of the ledger that no collector took", {},
+                           static_cast<double>(dropped_records_()));
         common::AddGauge(families, "continuo_gateway_build_info", "1; the labels say what runs",
                          {{"version", std::string(common::Version())}}, 1);
         common::AddProcessMetrics(families);

@@ -60,6 +60,10 @@ class GatewayMetrics : public RelayObserver {
   void set_key_limiter(const KeyLimiter* limiter) { key_limiter_ = limiter; }
   // Sets the source of the number of dropped spans. Called before the first scrape.
   void set_dropped_spans(std::function<int64_t()> dropped) { dropped_spans_ = std::move(dropped); }
+  // The same for records of the ledger.
+  void set_dropped_records(std::function<int64_t()> dropped) {
+    dropped_records_ = std::move(dropped);
+  }
 
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
 
@@ -105,6 +109,7 @@ class GatewayMetrics : public RelayObserver {
   std::atomic<int64_t> unauthenticated_ = 0;
   const KeyLimiter* key_limiter_ = nullptr;
   std::function<int64_t()> dropped_spans_ = [] { return 0; };
+  std::function<int64_t()> dropped_records_ = [] { return 0; };
   std::shared_ptr<prometheus::Collectable> gauges_;
 
   absl::Mutex mutex_;

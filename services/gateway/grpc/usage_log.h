@@ -5,12 +5,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "services/common/telemetry/log_exporter.h"
 
 namespace continuo::gateway {
 
@@ -37,12 +39,18 @@ std::string_view OutcomeOf(const absl::Status& status);
 // The record as a line of JSON without its end.
 std::string UsageLine(absl::Time time, const UsageRecord& record, const absl::Status& status);
 
-// The ledger of one gateway: a line for each call that was admitted, appended at its end in one
-// piece. Thread-safe.
+// The record as OpenTelemetry has it: the members of the line, from "call" on.
+common::LogRecord UsageLogRecord(absl::Time time, const UsageRecord& record,
+                                 const absl::Status& status);
+
+// The ledger of one gateway: a record for each call that was admitted, written at its end: a line
+// of a file, appended in one piece, a log record for a collector, or both. Thread-safe.
 class UsageLog {
  public:
-  // "-" is the standard output, anything else a file. INVALID_ARGUMENT names --usage_log.
-  static absl::StatusOr<std::unique_ptr<UsageLog>> Open(const std::string& path);
+  // "-" is the standard output, "" no file, anything else a file. INVALID_ARGUMENT names
+  // --usage_log. An exporter of null sends nothing.
+  static absl::StatusOr<std::unique_ptr<UsageLog>> Open(
+      const std::string& path, std::unique_ptr<common::LogExporter> exporter);
   ~UsageLog();
   UsageLog(const UsageLog&) = delete;
   UsageLog& operator=(const UsageLog&) = delete;
@@ -50,10 +58,17 @@ class UsageLog {
   // A line that cannot be written goes to the log instead, so that it is not lost.
   void Write(const UsageRecord& record, const absl::Status& status);
 
- private:
-  explicit UsageLog(int file) : file_(file) {}
+  // Sends what waits for the collector, for at most a second. Called by one thread.
+  void Stop();
+  // The number of records that no collector took.
+  int64_t num_dropped() const { return exporter_ == nullptr ? 0 : exporter_->num_dropped(); }
 
-  const int file_;
+ private:
+  UsageLog(int file, std::unique_ptr<common::LogExporter> exporter)
+      : file_(file), exporter_(std::move(exporter)) {}
+
+  const int file_;  // -1: none
+  const std::unique_ptr<common::LogExporter> exporter_;
   absl::Mutex mutex_;  // held while a line is written
 };
 

@@ -132,10 +132,10 @@ std::unique_ptr<SpanExporter> Open(SpanExporterOptions options) {
 TEST(SpanExporterTest, ACallsSpanReachesTheCollector) {
   Collector collector;
   const SystemClock clock;
-  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = collector.address()},
-                                                       .service = "service",
-                                                       .instance = "pod",
-                                                       .max_wait = absl::Milliseconds(1)});
+  const std::unique_ptr<SpanExporter> exporter =
+      Open({.target = {.endpoint = collector.address()},
+            .source = {.service = "service", .instance = "pod"},
+            .batch = {.max_wait = absl::Milliseconds(1)}});
   CallTrace trace(exporter.get(), kParent, &clock);
   ASSERT_TRUE(trace.recorded());
   const auto own = ParseTraceparent(trace.Traceparent());
@@ -219,10 +219,10 @@ TEST(SpanExporterTest, ACollectorThatHangsCostsSpansAndNoTime) {
   Collector collector;
   collector.Block();
   const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = collector.address()},
-                                                       .max_queued = 10,
-                                                       .max_batch = 4,
-                                                       .max_wait = absl::Milliseconds(1),
-                                                       .timeout = absl::Hours(1)});
+                                                       .batch = {.max_queued = 10,
+                                                                 .max_batch = 4,
+                                                                 .max_wait = absl::Milliseconds(1),
+                                                                 .timeout = absl::Hours(1)}});
   exporter->Add({.name = "one"});
   collector.WaitForSpans(1);  // It is being sent now, and the call blocks.
   for (int i = 0; i < 25; ++i) exporter->Add({.name = absl::StrCat("more ", i)});
@@ -236,7 +236,8 @@ TEST(SpanExporterTest, WhatACollectorSaysOfItsRefusalsIsBounded) {
     int64_t dropped = -1;
     {
       const std::unique_ptr<SpanExporter> exporter =
-          Open({.target = {.endpoint = collector.address()}, .max_wait = absl::Milliseconds(1)});
+          Open({.target = {.endpoint = collector.address()},
+                .batch = {.max_wait = absl::Milliseconds(1)}});
       exporter->Add({.name = "one"});
       collector.WaitForSpans(1);
       collector.Reject(0);
@@ -252,16 +253,16 @@ TEST(SpanExporterTest, WhatWaitsIsSentAtTheEnd) {
   Collector collector;
   {
     const std::unique_ptr<SpanExporter> exporter =
-        Open({.target = {.endpoint = collector.address()}, .max_wait = absl::Hours(1)});
+        Open({.target = {.endpoint = collector.address()}, .batch = {.max_wait = absl::Hours(1)}});
     exporter->Add({.name = "last"});
   }
   EXPECT_EQ(collector.WaitForSpans(1)[0].name(), "last");
 }
 
 TEST(SpanExporterTest, WithoutACollectorSpansAreCountedAsDropped) {
-  const std::unique_ptr<SpanExporter> exporter = Open({.target = {.endpoint = "unix:/nowhere"},
-                                                       .max_wait = absl::Milliseconds(1),
-                                                       .timeout = absl::Seconds(1)});
+  const std::unique_ptr<SpanExporter> exporter =
+      Open({.target = {.endpoint = "unix:/nowhere"},
+            .batch = {.max_wait = absl::Milliseconds(1), .timeout = absl::Seconds(1)}});
   exporter->Add({.name = "lost"});
   const absl::Time end = absl::Now() + absl::Minutes(1);
   while (exporter->num_dropped() == 0 && absl::Now() < end) std::this_thread::yield();

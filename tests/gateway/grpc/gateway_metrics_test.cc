@@ -69,22 +69,22 @@ TEST_F(GatewayMetricsTest, TheNamesAreAContract) {
   for (const auto& family : Collect()) names.insert(family.name);
   EXPECT_THAT(
       names,
-      ElementsAre("continuo_gateway_build_info", "continuo_gateway_cold_requests",
-                  "continuo_gateway_fingerprint_workers", "continuo_gateway_inter_token_seconds",
-                  "continuo_gateway_key_rejections_total", "continuo_gateway_load_age_seconds",
-                  "continuo_gateway_max_open_bytes", "continuo_gateway_max_open_streams",
-                  "continuo_gateway_max_queued_prompt_tokens",
-                  "continuo_gateway_migration_stall_seconds", "continuo_gateway_migrations_total",
-                  "continuo_gateway_open_bytes", "continuo_gateway_open_streams",
-                  "continuo_gateway_queue_seconds", "continuo_gateway_queued_prompt_tokens",
-                  "continuo_gateway_queued_requests", "continuo_gateway_rejected_total",
-                  "continuo_gateway_request_seconds", "continuo_gateway_requests_total",
-                  "continuo_gateway_spans_dropped_total", "continuo_gateway_tenant_tokens_total",
-                  "continuo_gateway_time_to_first_token_seconds",
-                  "continuo_gateway_unauthenticated_total", "continuo_gateway_workers",
-                  "process_cpu_seconds_total", "process_max_fds", "process_open_fds",
-                  "process_resident_memory_bytes", "process_start_time_seconds",
-                  "process_virtual_memory_bytes"));
+      ElementsAre(
+          "continuo_gateway_build_info", "continuo_gateway_cold_requests",
+          "continuo_gateway_fingerprint_workers", "continuo_gateway_inter_token_seconds",
+          "continuo_gateway_key_rejections_total", "continuo_gateway_load_age_seconds",
+          "continuo_gateway_max_open_bytes", "continuo_gateway_max_open_streams",
+          "continuo_gateway_max_queued_prompt_tokens", "continuo_gateway_migration_stall_seconds",
+          "continuo_gateway_migrations_total", "continuo_gateway_open_bytes",
+          "continuo_gateway_open_streams", "continuo_gateway_queue_seconds",
+          "continuo_gateway_queued_prompt_tokens", "continuo_gateway_queued_requests",
+          "continuo_gateway_rejected_total", "continuo_gateway_request_seconds",
+          "continuo_gateway_requests_total", "continuo_gateway_spans_dropped_total",
+          "continuo_gateway_tenant_tokens_total", "continuo_gateway_time_to_first_token_seconds",
+          "continuo_gateway_unauthenticated_total", "continuo_gateway_usage_records_dropped_total",
+          "continuo_gateway_workers", "process_cpu_seconds_total", "process_max_fds",
+          "process_open_fds", "process_resident_memory_bytes", "process_start_time_seconds",
+          "process_virtual_memory_bytes"));
 }
 
 TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
@@ -128,8 +128,11 @@ TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   metrics_.OnUnauthenticated();
   EXPECT_EQ(Value("continuo_gateway_unauthenticated_total", {}), 1);
   EXPECT_EQ(Value("continuo_gateway_spans_dropped_total", {}), 0);
+  EXPECT_EQ(Value("continuo_gateway_usage_records_dropped_total", {}), 0);
   metrics_.set_dropped_spans([] { return 3; });
+  metrics_.set_dropped_records([] { return 4; });
   EXPECT_EQ(Value("continuo_gateway_spans_dropped_total", {}), 3);
+  EXPECT_EQ(Value("continuo_gateway_usage_records_dropped_total", {}), 4);
   clock_.Advance(absl::Seconds(2));
   EXPECT_EQ(Value("continuo_gateway_load_age_seconds", {}), 2);
 }

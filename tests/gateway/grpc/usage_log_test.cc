@@ -27,7 +27,7 @@ TEST(UsageLogTest, ARecordIsALine) {
   const testing::TempFolder folder;
   const std::string path = folder.path() / "usage";
   for (int run = 0; run < 2; ++run) {
-    auto log = UsageLog::Open(path);
+    auto log = UsageLog::Open(path, nullptr);
     ASSERT_TRUE(log.ok()) << log.status();
     (*log)->Write({.call = "c",
                    .tenant = "t",
@@ -55,10 +55,32 @@ TEST(UsageLogTest, ARecordIsALine) {
       "reasoning_tokens":2,"migrations":1,"seconds":1.5})"));
 }
 
+TEST(UsageLogTest, BytesThatAreNoUtf8AreReplaced) {
+  const std::string line = UsageLine(absl::UnixEpoch(),
+                                     {.request_id = "a\xff"
+                                                    "b",
+                                      .model = "\n"},
+                                     absl::OkStatus());
+  EXPECT_EQ(nlohmann::json::parse(line)["request_id"],
+            "a\xef\xbf\xbd"
+            "b");
+  EXPECT_EQ(nlohmann::json::parse(line)["model"], "\n");
+  EXPECT_THAT(line, ::testing::StartsWith(R"({"time":"1970-01-01T00:00:00.000000Z",)"));
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(UsageLogTest, WithoutAFileThereIsNoLine) {
+  auto log = UsageLog::Open("", nullptr);
+  ASSERT_TRUE(log.ok()) << log.status();
+  (*log)->Write({.call = "c"}, absl::OkStatus());
+  (*log)->Stop();
+  EXPECT_EQ((*log)->num_dropped(), 0);
+}
+
 TEST(UsageLogTest, LinesOfSeveralThreadsDoNotMix) {
   const testing::TempFolder folder;
   const std::string path = folder.path() / "usage";
-  auto log = UsageLog::Open(path);
+  auto log = UsageLog::Open(path, nullptr);
   ASSERT_TRUE(log.ok()) << log.status();
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -73,7 +95,7 @@ TEST(UsageLogTest, LinesOfSeveralThreadsDoNotMix) {
 }
 
 TEST(UsageLogTest, AFileThatCannotBeOpenedIsNamed) {
-  const absl::Status status = UsageLog::Open("/nowhere/usage").status();
+  const absl::Status status = UsageLog::Open("/nowhere/usage", nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               ::testing::HasSubstr("--usage_log: \"/nowhere/usage\""));
