@@ -32,8 +32,10 @@ run_tests() {
 if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --cuda=12 --peers; else scripts/setup.sh --cuda; fi
 echo "== build: release (a few minutes the first time; ccache keeps what was compiled)"
 scripts/build.sh release
+if [ "$all" = 1 ]; then scripts/build.sh release benches; fi
 echo "== CUDA: kernels for sm_80 and sm_90a, the worker, host code over a shim"
 scripts/build.sh cuda cuda_tests
+if [ "$all" = 1 ]; then scripts/build.sh cuda ops_bench score_tokens; fi
 run_tests cuda -L 'cuda|gpu'
 if [ -x build/npm/node_modules/.bin/buf ]; then
   echo "== protos: lint, breaking changes"

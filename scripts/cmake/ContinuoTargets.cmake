@@ -124,10 +124,13 @@ function(continuo_tests)
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()
 
-# continuo_bench(matmul_bench.cc continuo::kernels) makes build/<preset>/bench/matmul_bench.
+# continuo_bench(matmul_bench.cc continuo::kernels) makes build/<preset>/bench/matmul_bench. Benches are
+# not part of a build unless its target is `benches`, or a test needs one.
+add_custom_target(benches)
 function(continuo_bench source)
   get_filename_component(name ${source} NAME_WE)
-  add_executable(${name} ${source})
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  add_dependencies(benches ${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${CONTINUO_WARNINGS})
   target_link_libraries(${name} PRIVATE ${ARGN} benchmark::benchmark)
