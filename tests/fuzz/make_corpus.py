@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the seeds of openai_http_fuzz, generate_request_fuzz, text_conversation_fuzz and
-text_tokenizer_files_fuzz into tests/fuzz/corpus. What they mean is told at the top of each target."""
+"""Writes the seeds of openai_http_fuzz, generate_request_fuzz, text_conversation_fuzz,
+text_tokenizer_files_fuzz and the targets in gateway/ into tests/fuzz/corpus. What they mean is told at the top of each target."""
 import base64
 import json
 import pathlib
@@ -229,7 +229,107 @@ def tokenizer_corpus() -> None:
     write("text_tokenizer_files_fuzz", "cut", b"\1" + model(1)[:-7])
 
 
+# Cursors: kind, place and value of a change, then text or bytes.
+def cursor(name: str, data: bytes, kind=1, place=0, value=65) -> None:
+    write("gateway_cursor_fuzz", name, bytes([kind, place, value]) + data)
+
+
+def cursor_corpus() -> None:
+    exact, at_end, last, short_id, short_fingerprint = 1, 2, 4, 8, 16
+    ids, text, reasoning = 1, 2, 4
+    flags = bytes([exact | short_id | short_fingerprint])
+    names = bytes(range(16)) + bytes(range(16, 32))
+    numbers = varint(1 << 52) + varint(1764333000) + varint(300)
+    unit = varint(ids | text) + varint(40) + varint(170) + struct.pack("<I", 0xfedcba98)
+    cursor("one_choice", flags + names + numbers + varint(0) + varint(1) + unit)
+    cursor("changed", flags + names + numbers + varint(0) + varint(1) + unit, place=40, value=95)
+    cursor("between", flags + names + numbers + varint(3) + varint(1) + varint(reasoning) + varint(9) + varint(3)
+           + unit + varint(0) + unit)
+    cursor("end", bytes([at_end | last]) + b"\x01a\x00" + numbers + varint(2) + varint(0) + varint(0) + varint(0))
+    cursor("many_units", flags + names + numbers + varint(0) + varint(4096) + varint(0) * 4096)
+    cursor("absurd_units", flags + names + numbers + varint(0) + varint(1 << 63))
+    cursor("absurd_id", bytes([0]) + varint(1 << 62))
+    text_of = b"AWFhYWEZAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+    cursor("text", text_of, kind=0)
+    cursor("no_base64", b"\xff=== \r\n", kind=0)
+    cursor("other_request", b"AWJiYmI" + text_of, kind=0)
+
+
+def key(name: str, value: bytes, now=1764333000) -> None:
+    write("gateway_idempotency_fuzz", name, struct.pack("<q", now) + value)
+
+
+def key_corpus() -> None:
+    key("any", b"order 17")
+    key("empty", b"")
+    key("bytes", bytes(range(256))[1:])
+    key("too_long", b"k" * 256)
+    # The milliseconds of a UUID of version 7 are its first 48 bits.
+    for name, milliseconds in (("uuid7", 1764333000_000), ("uuid7_late", (1 << 48) - 1), ("uuid7_early", 0)):
+        digits = f"{milliseconds:012x}"
+        key(name, f"{digits[:8]}-{digits[8:]}-7abc-9def-0123456789ab".encode())
+    key("uuid7_capitals", b"019ACA40-0000-7ABC-9DEF-0123456789AB")
+    key("uuid4", b"019aca40-0000-4abc-9def-0123456789ab")
+    key("uuid7_wrong", b"019aca40-0000-7abc-9def-0123456789ag")
+    key("long_ago", b"k", now=-(1 << 40))
+
+
+def endpoint_slice(name: str, *addresses: str, family="IPv4", ready=None, ports=({"name": "grpc", "port": 50051},)) -> dict:
+    conditions = {} if ready is None else {"ready": ready}
+    return {"metadata": {"name": name, "resourceVersion": "7"}, "addressType": family, "ports": list(ports),
+            "endpoints": [{"addresses": [address], "conditions": conditions} for address in addresses]}
+
+
+def page(*items: dict, next_page="") -> str:
+    return json.dumps({"metadata": {"resourceVersion": "5", "continue": next_page}, "items": items})
+
+
+def event(kind: str, item: dict) -> str:
+    return json.dumps({"type": kind, "object": item})
+
+
+def discovery_corpus() -> None:
+    def lines(name: str, *texts: str) -> None:
+        write("gateway_slices_fuzz", name, "\n".join(texts).encode("latin-1"))
+
+    def watch(name: str, text: str, piece=0, event_sixteenths=255) -> None:
+        write("gateway_watch_fuzz", name, bytes([piece, event_sixteenths]) + text.encode("latin-1"))
+
+    one, two = endpoint_slice("a", "10.0.0.1"), endpoint_slice("b", "10.0.0.2", "10.0.0.3", ready=True)
+    six = endpoint_slice("c", "fd00::1", family="IPv6")
+    gone = json.dumps({"type": "ERROR", "object": {"code": 410, "message": "too old"}})
+    bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
+    lines("list", "!" + page(one, two), event("ADDED", six), page(six, next_page="n"))
+    lines("events", "!" + page(one), event("MODIFIED", two), page(), event("DELETED", one), page(), bookmark, page(), gone)
+    lines("kinds", "!" + page(endpoint_slice("a", "host", family="FQDN"), endpoint_slice("b", "10.0.0.1", ready=False),
+                              endpoint_slice("c", "10.0.0.1", ports=({"name": "grpc", "port": 70000}, {"port": -1}))))
+    lines("no_types", "!" + json.dumps({"metadata": {"resourceVersion": "5"}, "items": [
+        1, None, [], {"metadata": 1, "endpoints": {}, "addressType": "IPv4", "ports": {"a": 1}},
+        {"addressType": "IPv6", "endpoints": [1, {"addresses": []}, {"addresses": [3]}, {"addresses": "x"}]}]}))
+    lines("deep", "!" + "[" * 100 + "]" * 100, "{" * 3, "")
+    head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def chunks(text: str, size: int) -> str:
+        parts = [text[i:i + size] for i in range(0, len(text), size)]
+        return "".join(f"{len(part):x}\r\n{part}\r\n" for part in parts) + "0\r\n\r\n"
+
+    text = "\n".join((event("ADDED", one), event("MODIFIED", two), bookmark, event("DELETED", one), ""))
+    watch("chunked", head + chunks(text, 100), piece=7)
+    watch("whole", f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}", piece=1)
+    watch("until_its_end", "HTTP/1.0 200 OK\r\n\r\n" + text, piece=50)
+    watch("cut", head + chunks(text, 100)[:300], piece=3)
+    watch("gone", head + chunks(text + gone + "\n" + event("ADDED", one) + "\n", 1000), piece=100)
+    watch("too_large", head + chunks(text, 1000), piece=9, event_sixteenths=4)
+    watch("refused", "HTTP/1.1 403 Forbidden\r\n\r\n" + json.dumps({"message": "no"}), piece=2)
+    watch("long_refusal", "HTTP/1.1 500 Oh\r\n\r\n" + "x" * 5000, piece=200)
+    watch("continue", "HTTP/1.1 100 Continue\r\n\r\n" + head + chunks(text, 100), piece=5)
+    watch("no_http", "\x16\x03\x01\x02\x00", piece=1)
+
+
 if __name__ == "__main__":
+    cursor_corpus()
+    key_corpus()
+    discovery_corpus()
     tokenizer_corpus()
     request_corpus()
     conversation_corpus()

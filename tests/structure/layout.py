@@ -112,7 +112,8 @@ ALLOWED = {
     "services/gateway/admission": "services/base services/protocol",
     "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
                               "services/gateway/identity services/gateway/routing",
-    "services/gateway/discovery": "services/base services/common",
+    "services/gateway/discovery/kubernetes": "services/base",
+    "services/gateway/discovery": "services/base services/common services/gateway/discovery/kubernetes",
     "services/gateway/workers": "services/base services/common services/common/grpc services/common/trust "
                                 "services/protocol proto "
                                 "services/gateway/discovery services/gateway/relay services/gateway/routing",

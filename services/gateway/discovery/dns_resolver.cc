@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 #include "services/base/clock.h"
+#include "services/base/sorted_distinct.h"
 #include "services/common/log.h"
 
 namespace continuo::gateway {

@@ -13,8 +13,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "services/base/status_macros.h"
 #include "services/common/log.h"
+#include "services/gateway/discovery/kubernetes/watch_body.h"
 
 namespace continuo::gateway {
 namespace {
@@ -22,7 +22,6 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr size_t kMaxPageBytes = size_t{64} << 20;
-constexpr size_t kMaxEventBytes = size_t{4} << 20;
 constexpr int kPageSlices = 100;
 // The server ends a watch after this; a connection that is dead without a word is found by it.
 constexpr int kWatchSeconds = 240;
@@ -111,23 +110,14 @@ asio::awaitable<absl::Status> KubernetesResolver::Watch() {
   const std::string target =
       absl::StrCat(path_, "&watch=1&allowWatchBookmarks=true&timeoutSeconds=", kWatchSeconds,
                    "&resourceVersion=", Encoded(version_));
-  std::string line;
-  // Each event is a line.
-  const std::function<absl::Status(std::string_view)> on_body =
-      [this, &line](std::string_view part) -> absl::Status {
+  WatchBody body(&slices_);
+  const std::function<absl::Status(std::string_view)> on_body = [this,
+                                                                 &body](std::string_view part) {
     heard_ = true;
-    for (size_t end; (end = part.find('\n')) != std::string_view::npos;) {
-      line.append(part.substr(0, end));
-      part.remove_prefix(end + 1);
-      ASSIGN_OR_RETURN(version_, slices_.TakeEvent(line));
-      line.clear();
-    }
-    if (part.size() > kMaxEventBytes - line.size()) {
-      return absl::UnavailableError("an event of EndpointSlices is too large");
-    }
-    line.append(part);
-    Report();
-    return absl::OkStatus();
+    absl::Status taken = body.Take(part);
+    if (!body.version().empty()) version_ = body.version();
+    if (taken.ok()) Report();
+    return taken;
   };
   co_return co_await GetStream(target_.server, target, kWatchQuiet, on_body);
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "services/gateway/discovery/api_stream.h"
-#include "services/gateway/discovery/endpoint_slices.h"
+#include "services/gateway/discovery/kubernetes/api_stream.h"
+#include "services/gateway/discovery/kubernetes/endpoint_slices.h"
 #include "services/gateway/discovery/resolver.h"
 
 namespace continuo::gateway {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/base/sorted_distinct.h"
 #include "services/base/status_macros.h"
 #include "services/base/watched_file.h"
 #include "services/gateway/discovery/dns_resolver.h"
@@ -119,13 +120,6 @@ absl::StatusOr<KubernetesTarget> ParseKubernetes(const std::string& target,
 }
 
 }  // namespace
-
-std::vector<std::string> SortedDistinct(std::vector<std::string> addresses) {
-  std::ranges::sort(addresses);
-  const auto repeated = std::ranges::unique(addresses);
-  addresses.erase(repeated.begin(), repeated.end());
-  return addresses;
-}
 
 absl::StatusOr<std::unique_ptr<Resolver>> MakeResolver(const std::string& target,
                                                        const ResolverOptions& options,

@@ -15,9 +15,6 @@
 
 namespace continuo::gateway {
 
-// Returns the addresses in their order, each once.
-std::vector<std::string> SortedDistinct(std::vector<std::string> addresses);
-
 // Finds the addresses of one pool.
 class Resolver {
  public:

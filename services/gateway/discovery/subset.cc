@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/gateway/discovery/resolver.h"
+#include "services/base/sorted_distinct.h"
 
 namespace continuo::gateway {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/identity/idempotency.h"
-#include "services/gateway/openai/stream/cursor.h"
+#include "services/gateway/openai/stream/cursor_signer.h"
 
 namespace continuo::gateway::openai {
 

@@ -1,29 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/stream/cursor.h"
 
-#include <openssl/core_names.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
+#include <cstddef>
 
-#include <array>
-#include <optional>
-#include <utility>
-
-#include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "services/base/check.h"
-#include "services/protocol/error.h"
-#include "services/protocol/limits.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
-constexpr std::string_view kPurpose = "continuo stream cursor";
-constexpr char kVersion = 1;
-constexpr size_t kTagBytes = 16;
-constexpr size_t kMaxTextBytes = 64 << 10, kMaxUnits = 4096;
+constexpr size_t kMaxUnits = 4096;
 // An id as gateways make it, and a fingerprint as workers do, become half as long.
 constexpr std::string_view kIdPrefix = "req-";
 constexpr size_t kDigits = 32;
@@ -120,18 +105,11 @@ class Reader {
   bool is_good_ = true;
 };
 
-absl::Status InvalidCursor() {
-  return protocol::WithReason(
-      absl::InvalidArgumentError("Last-Event-ID is no id of an event that this fleet sent to this "
-                                 "client, or its secret has changed since"),
-      protocol::kReasonInvalidCursor);
-}
+}  // namespace
 
-std::string Payload(const Cursor& cursor, uint32_t body) {
+std::string CursorBytes(const Cursor& cursor) {
   std::string bytes;
   bytes.reserve(128);
-  bytes.push_back(kVersion);
-  PutFixed(body, &bytes);
   const std::string_view id = cursor.request_id;
   const bool is_short_id = id.starts_with(kIdPrefix) && IsShort(id.substr(kIdPrefix.size()));
   const bool is_short_fingerprint = IsShort(cursor.fingerprint);
@@ -156,10 +134,8 @@ std::string Payload(const Cursor& cursor, uint32_t body) {
   return bytes;
 }
 
-std::optional<Cursor> ReadPayload(std::string_view bytes) {
+std::optional<Cursor> ReadCursorBytes(std::string_view bytes) {
   Reader reader(bytes);
-  if (reader.Bytes(1) != std::string_view(&kVersion, 1)) return std::nullopt;
-  reader.Fixed();
   const std::string_view flag_byte = reader.Bytes(1);
   const auto flags = static_cast<uint8_t>(flag_byte.empty() ? 0 : flag_byte.front());
   Cursor cursor;
@@ -186,93 +162,6 @@ std::optional<Cursor> ReadPayload(std::string_view bytes) {
   }
   if (!reader.is_good() || !reader.is_at_end()) return std::nullopt;
   return cursor;
-}
-
-uint32_t BeginOf(std::string_view hex) {
-  uint32_t begin = 0;
-  CONTINUO_CHECK(absl::SimpleHexAtoi(absl::string_view(hex.data(), 8), &begin));
-  return begin;
-}
-
-std::vector<FleetSecret::Mac> KeysOf(const FleetSecret& secret, std::string_view tenant,
-                                     std::string_view body) {
-  const std::string_view parts[] = {tenant, body};
-  return secret.MakeEach(kPurpose, parts);
-}
-
-}  // namespace
-
-// HMAC-SHA256 under one key, whose first half is computed once.
-class CursorSigner::Mac {
- public:
-  explicit Mac(const FleetSecret::Mac& key) {
-    EVP_MAC* const hmac = EVP_MAC_fetch(nullptr, OSSL_MAC_NAME_HMAC, nullptr);
-    CONTINUO_CHECK(hmac != nullptr);
-    context_ = EVP_MAC_CTX_new(hmac);
-    EVP_MAC_free(hmac);
-    std::string digest = OSSL_DIGEST_NAME_SHA2_256;
-    const OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), digest.size()),
-        OSSL_PARAM_construct_end()};
-    CONTINUO_CHECK(EVP_MAC_init(context_, key.data(), key.size(), params) == 1);
-  }
-  Mac(const Mac&) = delete;
-  Mac& operator=(const Mac&) = delete;
-  ~Mac() { EVP_MAC_CTX_free(context_); }
-
-  std::string Tag(std::string_view bytes) {
-    std::array<unsigned char, 32> tag;
-    size_t size = 0;
-    CONTINUO_CHECK(EVP_MAC_init(context_, nullptr, 0, nullptr) == 1 &&
-                   EVP_MAC_update(context_, reinterpret_cast<const unsigned char*>(bytes.data()),
-                                  bytes.size()) == 1 &&
-                   EVP_MAC_final(context_, tag.data(), &size, tag.size()) == 1);
-    return {reinterpret_cast<const char*>(tag.data()), kTagBytes};
-  }
-
- private:
-  EVP_MAC_CTX* context_;
-};
-
-CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
-                           std::string_view body)
-    : tenant_(tenant),
-      keys_(KeysOf(secret, tenant, body)),
-      body_(BeginOf(body)),
-      mac_(std::make_unique<Mac>(keys_.front())) {}
-
-CursorSigner::~CursorSigner() = default;
-
-std::string CursorSigner::Sign(const Cursor& cursor) {
-  std::string bytes = Payload(cursor, body_);
-  bytes.append(mac_->Tag(bytes));
-  return absl::WebSafeBase64Escape(bytes);
-}
-
-absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {
-  std::string bytes;
-  if (text.size() > kMaxTextBytes ||
-      !absl::WebSafeBase64Unescape(absl::string_view(text.data(), text.size()), &bytes) ||
-      bytes.size() < 5 + kTagBytes || absl::WebSafeBase64Escape(bytes) != text) {
-    return InvalidCursor();
-  }
-  const std::string_view all = bytes;
-  const std::string_view payload = all.substr(0, all.size() - kTagBytes);
-  const std::string_view tag = all.substr(payload.size());
-  if (payload[0] == kVersion && Reader(payload.substr(1)).Fixed() != body_) {
-    return protocol::WithReason(
-        absl::AbortedError("Last-Event-ID is of another request; a stream goes on with the same "
-                           "path and body"),
-        protocol::kReasonOtherRequest);
-  }
-  bool is_ours = false;
-  for (const FleetSecret::Mac& key : keys_) {
-    is_ours |= CRYPTO_memcmp(Mac(key).Tag(payload).data(), tag.data(), kTagBytes) == 0;
-  }
-  if (!is_ours) return InvalidCursor();
-  std::optional<Cursor> cursor = ReadPayload(payload);
-  if (!cursor.has_value()) return InvalidCursor();
-  return *std::move(cursor);
 }
 
 }  // namespace continuo::gateway::openai

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/openai/stream/position.h"
 
 namespace continuo::gateway::openai {
@@ -43,29 +41,10 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
-// Signs the cursors of one request, and reads them: those that any gateway of the fleet made for
-// this tenant and this request. Not thread-safe.
-class CursorSigner {
- public:
-  // `body` is the digest of the request.
-  CursorSigner(const FleetSecret& secret, std::string_view tenant, std::string_view body);
-  ~CursorSigner();
+// The cursor as bytes: mostly some fifty of them for one choice. Times count in seconds.
+std::string CursorBytes(const Cursor& cursor);
 
-  const std::string& tenant() const { return tenant_; }
-
-  // At most some hundred bytes for one choice, of letters, digits, - and _.
-  std::string Sign(const Cursor& cursor);
-  // INVALID_ARGUMENT if the text is none that a gateway made for this tenant; ABORTED if it is of
-  // another request. Both have reasons.
-  absl::StatusOr<Cursor> Read(std::string_view text) const;
-
- private:
-  class Mac;
-
-  const std::string tenant_;
-  const std::vector<FleetSecret::Mac> keys_;  // the first one signs
-  const uint32_t body_;                       // the begin of the digest
-  std::unique_ptr<Mac> mac_;
-};
+// Any bytes may be passed; nullopt where they are no cursor.
+std::optional<Cursor> ReadCursorBytes(std::string_view bytes);
 
 }  // namespace continuo::gateway::openai

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/gateway/openai/answer/answer.h"
-#include "services/gateway/openai/stream/cursor.h"
+#include "services/gateway/openai/stream/cursor_signer.h"
 #include "services/gateway/openai/stream/position.h"
 
 namespace continuo::gateway::openai {

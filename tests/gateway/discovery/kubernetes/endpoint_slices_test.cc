@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/discovery/endpoint_slices.h"
+#include "services/gateway/discovery/kubernetes/endpoint_slices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

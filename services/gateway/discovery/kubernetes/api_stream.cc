@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/discovery/api_stream.h"
+#include "services/gateway/discovery/kubernetes/api_stream.h"
 
-#include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -9,34 +8,23 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
-#include <boost/beast/http/buffer_body.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/error.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/write.hpp>
-#include <boost/none.hpp>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "services/base/status_macros.h"
 #include "services/base/watched_file.h"
+#include "services/gateway/discovery/kubernetes/api_exchange.h"
 
 namespace continuo::gateway {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 namespace ssl = boost::asio::ssl;
 using boost::system::error_code;
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;
-constexpr size_t kMaxErrorBytes = 4096;
 
 absl::StatusOr<std::string> ReadMounted(const ApiServer& server, const char* file) {
   const std::string path = absl::StrCat(server.service_account, "/", file);
@@ -61,14 +49,14 @@ absl::Status Failed(const char* what, const error_code& error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", error.message()));
 }
 
+}  // namespace
+
 absl::Status StatusOfAnswer(unsigned code, const std::string& body) {
   const std::string message = absl::StrCat("HTTP ", code, ": ", MessageOf(body));
   constexpr unsigned kGone = 410;
   if (code == kGone) return absl::OutOfRangeError(message);
   return absl::FailedPreconditionError(message);
 }
-
-}  // namespace
 
 asio::awaitable<absl::Status> GetStream(
     const ApiServer& server, const std::string& target, absl::Duration quiet,
@@ -87,8 +75,8 @@ asio::awaitable<absl::Status> GetStream(
 
   const auto executor = co_await asio::this_coro::executor;
   const std::chrono::nanoseconds limit = absl::ToChronoNanoseconds(quiet);
-  asio::ssl::stream<beast::tcp_stream> stream(executor, tls);
-  beast::tcp_stream& tcp = stream.next_layer();
+  asio::ssl::stream<boost::beast::tcp_stream> stream(executor, tls);
+  boost::beast::tcp_stream& tcp = stream.next_layer();
   stream.set_verify_callback(ssl::host_name_verification(server.host));
   error_code not_an_address;
   asio::ip::make_address(server.host, not_an_address);
@@ -103,40 +91,13 @@ asio::awaitable<absl::Status> GetStream(
   co_await stream.async_handshake(ssl::stream_base::client, report());
   if (error) co_return Failed("TLS of the API server", error);
 
-  http::request<http::empty_body> request(http::verb::get, target, 11);
-  request.set(http::field::host, server.host);
-  request.set(http::field::accept, "application/json");
-  request.set(http::field::user_agent, "continuo-gateway");
-  request.set(http::field::authorization, absl::StrCat("Bearer ", *token));
-  co_await http::async_write(stream, request, report());
-  if (error) co_return Failed("the API server", error);
-
-  beast::flat_buffer buffer;
-  http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);  // Who takes the body has limits of its own.
-  co_await http::async_read_header(stream, buffer, parser, report());
-  if (error) co_return Failed("the API server's answer", error);
-  const unsigned code = parser.get().result_int();
-  constexpr unsigned kOk = 200;
-  std::string refusal;
-  std::array<char, 16384> bytes;
-  while (!parser.is_done()) {
-    parser.get().body().data = bytes.data();
-    parser.get().body().size = bytes.size();
-    tcp.expires_after(limit);
-    co_await http::async_read_some(stream, buffer, parser, report());
-    if (error && error != http::error::need_buffer) co_return Failed("the API server", error);
-    const std::string_view part(bytes.data(), bytes.size() - parser.get().body().size);
-    if (code == kOk) {
-      absl::Status taken = on_body(part);
-      if (!taken.ok()) co_return taken;
-    } else {
-      refusal.append(part.substr(0, kMaxErrorBytes - refusal.size()));
-      if (refusal.size() == kMaxErrorBytes) break;
-    }
-  }
-  if (code != kOk) co_return StatusOfAnswer(code, refusal);
-  co_return absl::OkStatus();
+  ApiRequest request(boost::beast::http::verb::get, target, 11);
+  request.set(boost::beast::http::field::host, server.host);
+  request.set(boost::beast::http::field::accept, "application/json");
+  request.set(boost::beast::http::field::user_agent, "continuo-gateway");
+  request.set(boost::beast::http::field::authorization, absl::StrCat("Bearer ", *token));
+  co_return co_await Exchange(
+      stream, request, [&tcp, limit] { tcp.expires_after(limit); }, on_body);
 }
 
 }  // namespace continuo::gateway

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/discovery/endpoint_slices.h"
+#include "services/gateway/discovery/kubernetes/endpoint_slices.h"
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/json_text.h"
+#include "services/base/sorted_distinct.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/discovery/resolver.h"
 
 namespace continuo::gateway {
 namespace {
