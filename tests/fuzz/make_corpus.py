@@ -235,24 +235,25 @@ def cursor(name: str, data: bytes, kind=1, place=0, value=65) -> None:
 
 
 def cursor_corpus() -> None:
-    exact, at_end, last, short_id, short_fingerprint = 1, 2, 4, 8, 16
+    short_id, short_fingerprint = 1, 2
+    exact, at_end, last = b"\1", 2, 4
     ids, text, reasoning = 1, 2, 4
-    flags = bytes([exact | short_id | short_fingerprint])
-    names = bytes(range(16)) + bytes(range(16, 32))
-    numbers = varint(1 << 52) + varint(1764333000) + varint(300)
+    times = varint(1 << 52) + varint(1764333000)
+    name = bytes([short_id | short_fingerprint]) + bytes(range(32)) + times
+    events = varint(300)
     unit = varint(ids | text) + varint(40) + varint(170) + struct.pack("<I", 0xfedcba98)
-    cursor("one_choice", flags + names + numbers + varint(0) + varint(1) + unit)
-    cursor("changed", flags + names + numbers + varint(0) + varint(1) + unit, place=40, value=95)
-    cursor("between", flags + names + numbers + varint(3) + varint(1) + varint(reasoning) + varint(9) + varint(3)
+    cursor("one_choice", name + exact + events + varint(0) + varint(1) + unit)
+    cursor("changed", name + exact + events + varint(0) + varint(1) + unit, place=40, value=95)
+    cursor("between", name + exact + events + varint(3) + varint(1) + varint(reasoning) + varint(9) + varint(3)
            + unit + varint(0) + unit)
-    cursor("end", bytes([at_end | last]) + b"\x01a\x00" + numbers + varint(2) + varint(0) + varint(0) + varint(0))
-    cursor("many_units", flags + names + numbers + varint(0) + varint(4096) + varint(0) * 4096)
-    cursor("absurd_units", flags + names + numbers + varint(0) + varint(1 << 63))
-    cursor("absurd_id", bytes([0]) + varint(1 << 62))
-    text_of = b"AWFhYWEZAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+    cursor("end", b"\0\1a\0" + times + bytes([at_end | last]) + events + varint(2) + varint(0) + varint(0) + varint(0))
+    cursor("many_units", name + exact + events + varint(0) + varint(4096) + varint(0) * 4096)
+    cursor("absurd_units", name + exact + events + varint(0) + varint(1 << 63))
+    cursor("absurd_id", b"\0" + varint(1 << 62))
+    text_of = b"AmFhYWEZAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
     cursor("text", text_of, kind=0)
     cursor("no_base64", b"\xff=== \r\n", kind=0)
-    cursor("other_request", b"AWJiYmI" + text_of, kind=0)
+    cursor("other_request", b"AmJiYmI" + text_of, kind=0)
 
 
 def key(name: str, value: bytes, now=1764333000) -> None:

@@ -13,7 +13,8 @@ constexpr size_t kMaxUnits = 4096;
 constexpr std::string_view kIdPrefix = "req-";
 constexpr size_t kDigits = 32;
 
-enum Flags : uint8_t { kExact = 1, kAtEnd = 2, kLast = 4, kShortId = 8, kShortFingerprint = 16 };
+enum NameFlags : uint8_t { kShortId = 1, kShortFingerprint = 2 };
+enum PlaceFlags : uint8_t { kExact = 1, kAtEnd = 2, kLast = 4 };
 
 bool IsShort(std::string_view digits) {
   if (digits.size() != kDigits) return false;
@@ -58,10 +59,14 @@ class Reader {
   bool is_good() const { return is_good_; }
   bool is_at_end() const { return bytes_.empty(); }
 
+  uint8_t Byte() {
+    const std::string_view bytes = Bytes(1);
+    return static_cast<uint8_t>(bytes.empty() ? 0 : bytes.front());
+  }
   uint64_t Number() {
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<uint8_t>(Bytes(1).empty() ? 0 : last_.front());
+      const uint8_t byte = Byte();
       value |= uint64_t{byte & 0x7fu} << shift;
       if (byte < 0x80) return value;
     }
@@ -90,63 +95,74 @@ class Reader {
     return amount;
   }
   std::string_view Bytes(uint64_t number) {
-    last_ = {};
-    if (!is_good_ || number > bytes_.size()) {
-      is_good_ = false;
-    } else {
-      last_ = bytes_.substr(0, number);
-      bytes_.remove_prefix(number);
-    }
-    return last_;
+    is_good_ = is_good_ && number <= bytes_.size();
+    if (!is_good_) return {};
+    const std::string_view first = bytes_.substr(0, number);
+    bytes_.remove_prefix(number);
+    return first;
   }
 
  private:
-  std::string_view bytes_, last_;
+  std::string_view bytes_;
   bool is_good_ = true;
 };
 
 }  // namespace
 
-std::string CursorBytes(const Cursor& cursor) {
+bool HaveSameName(const Cursor& a, const Cursor& b) {
+  return a.request_id == b.request_id && a.fingerprint == b.fingerprint && a.seed == b.seed &&
+         a.reference_time == b.reference_time;
+}
+
+std::string NameBytes(const Cursor& cursor) {
   std::string bytes;
-  bytes.reserve(128);
   const std::string_view id = cursor.request_id;
   const bool is_short_id = id.starts_with(kIdPrefix) && IsShort(id.substr(kIdPrefix.size()));
   const bool is_short_fingerprint = IsShort(cursor.fingerprint);
-  bytes.push_back(static_cast<char>((cursor.is_exact ? kExact : 0) | (cursor.at_end ? kAtEnd : 0) |
-                                    (cursor.is_last ? kLast : 0) | (is_short_id ? kShortId : 0) |
+  bytes.push_back(static_cast<char>((is_short_id ? kShortId : 0) |
                                     (is_short_fingerprint ? kShortFingerprint : 0)));
   PutText(is_short_id ? id.substr(kIdPrefix.size()) : id, is_short_id, &bytes);
   PutText(cursor.fingerprint, is_short_fingerprint, &bytes);
   PutNumber(cursor.seed, &bytes);
   PutNumber(static_cast<uint64_t>(absl::ToUnixSeconds(cursor.reference_time)), &bytes);
-  PutNumber(cursor.num_events, &bytes);
-  PutNumber(cursor.num_skipped, &bytes);
+  return bytes;
+}
+
+void AppendPlaceBytes(const Cursor& cursor, std::string* bytes) {
+  bytes->push_back(static_cast<char>((cursor.is_exact ? kExact : 0) | (cursor.at_end ? kAtEnd : 0) |
+                                     (cursor.is_last ? kLast : 0)));
+  PutNumber(cursor.num_events, bytes);
+  PutNumber(cursor.num_skipped, bytes);
   if (cursor.num_skipped > 0) {
-    PutNumber(cursor.unit, &bytes);
-    PutAmount(cursor.slice, &bytes);
+    PutNumber(cursor.unit, bytes);
+    PutAmount(cursor.slice, bytes);
   }
-  PutNumber(cursor.units.size(), &bytes);
+  PutNumber(cursor.units.size(), bytes);
   for (const Cursor::Unit& unit : cursor.units) {
-    PutAmount(unit.amount, &bytes);
-    if (!unit.amount.is_zero()) PutFixed(unit.hash, &bytes);
+    PutAmount(unit.amount, bytes);
+    if (!unit.amount.is_zero()) PutFixed(unit.hash, bytes);
   }
+}
+
+std::string CursorBytes(const Cursor& cursor) {
+  std::string bytes = NameBytes(cursor);
+  AppendPlaceBytes(cursor, &bytes);
   return bytes;
 }
 
 std::optional<Cursor> ReadCursorBytes(std::string_view bytes) {
   Reader reader(bytes);
-  const std::string_view flag_byte = reader.Bytes(1);
-  const auto flags = static_cast<uint8_t>(flag_byte.empty() ? 0 : flag_byte.front());
   Cursor cursor;
+  const uint8_t name_flags = reader.Byte();
+  cursor.request_id = reader.Text((name_flags & kShortId) != 0);
+  if ((name_flags & kShortId) != 0) cursor.request_id.insert(0, kIdPrefix);
+  cursor.fingerprint = reader.Text((name_flags & kShortFingerprint) != 0);
+  cursor.seed = reader.Number();
+  cursor.reference_time = absl::FromUnixSeconds(static_cast<int64_t>(reader.Number()));
+  const uint8_t flags = reader.Byte();
   cursor.is_exact = (flags & kExact) != 0;
   cursor.at_end = (flags & kAtEnd) != 0;
   cursor.is_last = (flags & kLast) != 0;
-  cursor.request_id = reader.Text((flags & kShortId) != 0);
-  if ((flags & kShortId) != 0) cursor.request_id.insert(0, kIdPrefix);
-  cursor.fingerprint = reader.Text((flags & kShortFingerprint) != 0);
-  cursor.seed = reader.Number();
-  cursor.reference_time = absl::FromUnixSeconds(static_cast<int64_t>(reader.Number()));
   cursor.num_events = reader.Number();
   cursor.num_skipped = static_cast<uint32_t>(reader.Number());
   if (cursor.num_skipped > 0) {

@@ -1,25 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/stream/cursor_signer.h"
 
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 
-#include <array>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "services/base/check.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
 constexpr std::string_view kPurpose = "continuo stream cursor";
-constexpr char kVersion = 1;
-constexpr size_t kTagBytes = 16, kDigestBytes = 4;
+constexpr char kVersion = 2;
+constexpr size_t kTagBytes = Cmac::kBytes, kDigestBytes = 4;
 constexpr size_t kMaxTextBytes = 64 << 10;
 
 absl::Status InvalidCursor() {
@@ -45,52 +41,27 @@ std::vector<FleetSecret::Mac> KeysOf(const FleetSecret& secret, std::string_view
 
 }  // namespace
 
-// HMAC-SHA256 under one key, whose first half is computed once.
-class CursorSigner::Mac {
- public:
-  explicit Mac(const FleetSecret::Mac& key) {
-    EVP_MAC* const hmac = EVP_MAC_fetch(nullptr, OSSL_MAC_NAME_HMAC, nullptr);
-    CONTINUO_CHECK(hmac != nullptr);
-    context_ = EVP_MAC_CTX_new(hmac);
-    EVP_MAC_free(hmac);
-    std::string digest = OSSL_DIGEST_NAME_SHA2_256;
-    const OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), digest.size()),
-        OSSL_PARAM_construct_end()};
-    CONTINUO_CHECK(EVP_MAC_init(context_, key.data(), key.size(), params) == 1);
-  }
-  Mac(const Mac&) = delete;
-  Mac& operator=(const Mac&) = delete;
-  ~Mac() { EVP_MAC_CTX_free(context_); }
-
-  std::string Tag(std::string_view bytes) {
-    std::array<unsigned char, 32> tag;
-    size_t size = 0;
-    CONTINUO_CHECK(EVP_MAC_init(context_, nullptr, 0, nullptr) == 1 &&
-                   EVP_MAC_update(context_, reinterpret_cast<const unsigned char*>(bytes.data()),
-                                  bytes.size()) == 1 &&
-                   EVP_MAC_final(context_, tag.data(), &size, tag.size()) == 1);
-    return {reinterpret_cast<const char*>(tag.data()), kTagBytes};
-  }
-
- private:
-  EVP_MAC_CTX* context_;
-};
-
 CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
                            std::string_view body)
     : tenant_(tenant),
       keys_(KeysOf(secret, tenant, body)),
       begin_(BeginOf(body)),
-      mac_(std::make_unique<Mac>(keys_.front())) {}
+      mac_(keys_.front()) {}
 
-CursorSigner::~CursorSigner() = default;
-
-std::string CursorSigner::Sign(const Cursor& cursor) {
-  std::string bytes = begin_;
-  bytes.append(CursorBytes(cursor));
-  bytes.append(mac_->Tag(bytes));
-  return absl::WebSafeBase64Escape(bytes);
+const std::string& CursorSigner::Sign(const Cursor& cursor) {
+  if (names_.empty() || !HaveSameName(cursor, named_)) {
+    named_.request_id = cursor.request_id;
+    named_.fingerprint = cursor.fingerprint;
+    named_.seed = cursor.seed;
+    named_.reference_time = cursor.reference_time;
+    names_ = begin_ + NameBytes(cursor);
+  }
+  bytes_ = names_;
+  AppendPlaceBytes(cursor, &bytes_);
+  const Cmac::Tag tag = mac_.Of(bytes_);
+  bytes_.append(reinterpret_cast<const char*>(tag.data()), tag.size());
+  absl::WebSafeBase64Escape(bytes_, &text_);
+  return text_;
 }
 
 absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {
@@ -111,7 +82,7 @@ absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {
   }
   bool is_ours = false;
   for (const FleetSecret::Mac& key : keys_) {
-    is_ours |= CRYPTO_memcmp(Mac(key).Tag(payload).data(), tag.data(), kTagBytes) == 0;
+    is_ours |= CRYPTO_memcmp(Cmac(key).Of(payload).data(), tag.data(), kTagBytes) == 0;
   }
   // A version that is not known cannot be read, whoever signed it.
   if (!is_ours || !payload.starts_with(begin_)) return InvalidCursor();
