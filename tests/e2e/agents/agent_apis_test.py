@@ -218,6 +218,20 @@ class AgentApisTest(unittest.TestCase):
             second = self.anthropic.messages.create(messages=history, **ask)
             self.assertEqual(second.content[0].text, told)
 
+    def test_a_tool_runner_goes_on_without_a_thread(self):
+        asked = []
+
+        @anthropic.beta_tool
+        def find_person(name: str) -> str:
+            """Tells where somebody is."""
+            asked.append(name)
+            return TOOL_RESULT
+        message = self.anthropic.beta.messages.tool_runner(
+            model=MODEL, extra_body=GREEDY, max_tokens=60, tools=[find_person],
+            messages=[{"role": "user", "content": TOOL_QUESTION}]).until_done()
+        self.assertEqual(asked, ["Mira"])
+        self.assertIn(TOOL_RESULT, message.content[0].text)
+
     def test_tool_choices_of_messages(self):
         schema = {"type": "object", "properties": {"name": {"enum": ["Mira", "Tom"]}}, "required": ["name"],
                   "additionalProperties": False}

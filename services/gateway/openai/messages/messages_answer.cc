@@ -59,7 +59,10 @@ OrderedJson MessagesAnswer::Message() const {
 
 void MessagesAnswer::AddStart(std::string* events) {
   if (std::exchange(begun_, true)) return;
-  AddEvent("message_start", {{"message", Message()}}, events);
+  OrderedJson message = Message();
+  // Some clients add this to the last event's number, which tells all of them.
+  message["usage"]["output_tokens"] = 0;
+  AddEvent("message_start", {{"message", std::move(message)}}, events);
   AddEvent("ping", OrderedJson::object(), events);
 }
 

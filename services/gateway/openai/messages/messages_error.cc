@@ -32,10 +32,21 @@ std::string_view TypeOf(int http_status) {
   }
 }
 
-std::string Body(int http_status, std::string_view message, std::string_view request_id) {
+std::string Body(int http_status, std::string_view message, std::string_view request_id,
+                 OrderedJson details = nullptr) {
+  OrderedJson error = {{"type", TypeOf(http_status)}, {"message", message}};
+  if (!details.is_null()) error["details"] = std::move(details);
   return Dump({{"type", "error"},
-               {"error", {{"type", TypeOf(http_status)}, {"message", message}}},
+               {"error", std::move(error)},
                {"request_id", request_id.empty() ? OrderedJson() : OrderedJson(request_id)}});
+}
+
+// Tool runners of Anthropic's SDKs ask the server to hold the conversation as a thread. Where an
+// error has these details, they go on by themselves and send all messages each time.
+OrderedJson DetailsOf(std::string_view field) {
+  if (field != "thread") return nullptr;
+  return {{"error_code", "thread_unsupported_request"},
+          {"unsupported", OrderedJson::array({"thread"})}};
 }
 
 }  // namespace
@@ -70,7 +81,8 @@ std::string MessagesErrorJson(const ParamNames& names, const absl::Status& statu
                               std::string_view request_id) {
   const int http_status = HttpStatusOf(status);
   std::string message(status.message());
-  if (const std::string field = protocol::FieldOf(status); !field.empty() && !names.as_written) {
+  const std::string field = protocol::FieldOf(status);
+  if (!field.empty() && !names.as_written) {
     const std::string prefix = field + ": ";
     if (message.starts_with(prefix)) {
       message.erase(0, prefix.size());
@@ -84,7 +96,7 @@ std::string MessagesErrorJson(const ParamNames& names, const absl::Status& statu
   if (http_status == 500 && protocol::ReasonOf(status).empty()) {
     message = "the server had an error while it processed the request";
   }
-  return Body(http_status, message, request_id);
+  return Body(http_status, message, request_id, DetailsOf(field));
 }
 
 std::string MessagesErrorJson(int http_status, std::string_view message,

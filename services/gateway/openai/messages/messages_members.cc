@@ -57,6 +57,7 @@ constexpr ObjectMember kBodyMembers[] = {
     kContextManagement,
     {"container", kRefused, "nothing runs at the server", "[{},[]]"},
     kMcpServers,
+    {"thread", kRefused, "nothing is stored; send all messages", ""},
 };
 constexpr ObjectMember kCountMembers[] = {
     kModel,

@@ -164,6 +164,20 @@ TEST(MessagesAnswerTest, TheEventsComeInTheirOrder) {
   EXPECT_EQ(types, expected);
 }
 
+TEST(MessagesAnswerTest, TokensOfTheAnswerAreToldOnce) {
+  v1::GenerateResponse whole;
+  for (const v1::GenerateResponse& response : Responses(true)) whole.MergeFrom(response);
+  MessagesAnswer answer({.stream = true, .shows_thinking = true}, "i", "asked");
+  std::string events;
+  answer.Add(0, whole, &events);
+  EXPECT_EQ(Events(events)[0]["message"]["usage"]["output_tokens"], 0);
+  events.clear();
+  answer.AddEnd(&events);
+  const std::vector<Json> end = Events(events);
+  ASSERT_GE(end.size(), 2);
+  EXPECT_EQ(end[end.size() - 2]["usage"]["output_tokens"], 9);
+}
+
 TEST(MessagesAnswerTest, ThoughtsThatNobodyAskedForAreLeftOut) {
   for (const bool stream : {false, true}) {
     MessagesAnswer answer({.stream = stream}, "i", "m");

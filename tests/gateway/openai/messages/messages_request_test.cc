@@ -256,6 +256,14 @@ TEST(MessagesErrorTest, ErrorsHaveTheNamesOfTheBody) {
   EXPECT_EQ(told(protocol::FieldError("text", "is wrong"), true),
             Json::parse(R"({"type":"error","error":{"type":"invalid_request_error",
                             "message":"text: is wrong"},"request_id":"r"})"));
+  EXPECT_EQ(told(ParseMessages(R"({"max_tokens":1,"messages":[{"role":"user","content":"x"}],
+                                   "thread":{"type":"create"}})")
+                     .status(),
+                 true),
+            Json::parse(R"({"type":"error","error":{"type":"invalid_request_error",
+                            "message":"thread: is not supported; nothing is stored; send all messages",
+                            "details":{"error_code":"thread_unsupported_request",
+                                       "unsupported":["thread"]}},"request_id":"r"})"));
   const std::pair<absl::StatusCode, const char*> types[] = {
       {absl::StatusCode::kUnauthenticated, "authentication_error"},
       {absl::StatusCode::kPermissionDenied, "permission_error"},
