@@ -96,8 +96,14 @@ class ClientsTest(unittest.TestCase):
 
     @classmethod
     def models_of_grpc(cls):
-        models = cls.grpc.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True,
-                                               metadata=GRPC_KEY).models
+        try:
+            models = cls.grpc.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True,
+                                                   metadata=GRPC_KEY).models
+        except fleet.grpc.RpcError as error:
+            # The gateway ends a connection that answers no pings, and a channel without calls answers none.
+            if error.code() != fleet.grpc.StatusCode.UNAVAILABLE:
+                raise
+            return {}
         return {m.name: m.num_workers for m in models}
 
     @classmethod
