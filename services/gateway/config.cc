@@ -48,6 +48,11 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("http_cors_origins", &c.http_cors_origins,
              "Origins whose pages may use the HTTP server in a browser, such as "
              "https://app.example,http://localhost:3000; * allows all. Empty: none.");
+  flags.Switch(
+      "http_event_ids", &c.http_event_ids,
+      "Each event of a stream over HTTP has an id, behind which the stream goes on after a "
+      "cut. Requests may say otherwise; clients that take an event for data alone fail at "
+      "ids.");
   flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
   flags.Text("usage_log", &c.usage_log,
              "File to which a line of JSON is appended at the end of each generation, with what it "

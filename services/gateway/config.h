@@ -28,6 +28,7 @@ struct GatewayConfig {
   std::string metrics_listen = "0.0.0.0:9091";
   std::string http_listen = "0.0.0.0:8080";  // The OpenAI API; "" and "off" turn it off.
   std::string http_cors_origins;             // The argument of CorsPolicy::Parse.
+  bool http_event_ids = true;
   ScalerOptions scaler;
   openai::HttpLimits http;
   common::TlsFiles tls;  // Towards clients, and towards workers where worker_tls is empty.

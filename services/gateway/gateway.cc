@@ -229,6 +229,7 @@ absl::Status Gateway::StartHttp() {
       .text = service_.get(),
       .steps = step_feed_.get(),
       .secret = &secret_,
+      .event_ids = config_.http_event_ids,
       .version = std::string(common::Version()),
       .cors = std::move(cors)});
   ASSIGN_OR_RETURN(http_server_, openai::HttpServer::Start(options, http_api_.get()));

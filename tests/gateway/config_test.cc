@@ -59,6 +59,11 @@ TEST(ParseGatewayConfigTest, ReplaysAreBoundedAndTheLedgerIsAFile) {
   EXPECT_TRUE(Parse({"--workers=w:1", "--usage_otlp"}).config.usage_otlp);
 }
 
+TEST(ParseGatewayConfigTest, EventsHaveIdsUnlessAFlagSaysOtherwise) {
+  EXPECT_TRUE(Parse({"--workers=w:1"}).config.http_event_ids);
+  EXPECT_FALSE(Parse({"--workers=w:1", "--http_event_ids=false"}).config.http_event_ids);
+}
+
 TEST(ParseGatewayConfigTest, WorkersAreNeeded) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(Parse({"--listen=127.0.0.1:0"}).exit_code, 2);

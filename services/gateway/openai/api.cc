@@ -380,9 +380,11 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
   ErrorForm errors = FormOf(request);
   CallStart start;
   start.identity.request_id = MakeId(errors);
-  absl::StatusOr<HttpCall> parsed =
-      ReadAndStart({.service = dependencies_.service, .secret = dependencies_.secret, .now = now},
-                   route, request, call, &start);
+  absl::StatusOr<HttpCall> parsed = ReadAndStart({.service = dependencies_.service,
+                                                  .secret = dependencies_.secret,
+                                                  .now = now,
+                                                  .event_ids = dependencies_.event_ids},
+                                                 route, request, call, &start);
   // The client's own id stands for nothing here but itself: several requests may have it.
   const std::string id = start.identity.request_id;
   if (errors.is_anthropics) errors.request_id = id;
@@ -414,6 +416,7 @@ asio::awaitable<void> Api::Generate(HttpConnection& connection, RouteId route,
     co_await connection.Respond(std::move(response));
     co_return;
   }
+  if (!start.has_ids) start.signer.reset();
   errors.names = parsed->names;
   for (auto& header : parsed->headers) headers.push_back(std::move(header));
   if (start.is_keyed || parsed->stream) call.identity = start.identity;

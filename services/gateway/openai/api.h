@@ -45,7 +45,8 @@ struct ApiDependencies {
   StepFeed* steps = nullptr;  // null: steps are not told
   int max_step_watchers = 32;
   const FleetSecret* secret = nullptr;
-  std::string version;  // of the program
+  bool event_ids = true;  // of a stream's events, where its request does not say it
+  std::string version;    // of the program
   CorsPolicy cors;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/call_headers.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -43,6 +44,14 @@ std::string DigestOfBody(const HttpRequest& request) {
   const auto path = request.target();
   const std::string_view parts[] = {{path.data(), path.size()}, request.body()};
   return DigestOf(parts);
+}
+
+absl::StatusOr<std::optional<bool>> EventIdsOf(const HttpRequest& request) {
+  const std::string value = ValueOf(request, "x-event-ids");
+  if (value.empty()) return std::nullopt;
+  if (value == "true") return true;
+  if (value == "false") return false;
+  return absl::InvalidArgumentError("x-event-ids must be true or false");
 }
 
 std::string LoggedId(std::string_view id) {

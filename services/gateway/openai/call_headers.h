@@ -3,9 +3,11 @@
 
 // Reads the headers of a request as if they were gRPC metadata. Pure functions.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/relay/generate_service.h"
@@ -20,6 +22,10 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now);
 
 // The digest of what the request asks for: its path and its body.
 std::string DigestOfBody(const HttpRequest& request);
+
+// What `x-event-ids` says of the events of a stream: true, false, or nothing. INVALID_ARGUMENT for
+// other values.
+absl::StatusOr<std::optional<bool>> EventIdsOf(const HttpRequest& request);
 
 // The form in which a client's own id is logged: printable, other bytes as \xNN, cut to 128 bytes
 // of the id.

@@ -22,6 +22,7 @@ absl::StatusOr<HttpCall> ReadCompletions(Endpoint endpoint, std::string_view bod
   ASSIGN_OR_RETURN(ParsedCall parsed, ParseCall(endpoint, body));
   HttpCall call;
   call.stream = parsed.form.stream;
+  call.event_ids = parsed.form.event_ids;
   // The echo is kept beside the prompt.
   call.num_copies = parsed.form.echo ? 2 : 1;
   call.names = parsed.form.names;
@@ -61,6 +62,7 @@ absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
   ASSIGN_OR_RETURN(ResponsesCall parsed, ParseResponses(body));
   HttpCall call;
   call.stream = parsed.form.stream;
+  call.event_ids = parsed.form.event_ids;
   // What the response repeats is kept beside the prompt.
   call.num_copies = 2;
   call.requests.push_back(std::move(parsed.request));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +42,8 @@ std::string ErrorBody(const ErrorForm& form, int http_status, std::string_view m
 // A call as its body has it.
 struct HttpCall {
   bool stream = false;
-  int num_copies = 1;  // how often a request's size counts
+  std::optional<bool> event_ids;  // of a stream's events, where the body says it
+  int num_copies = 1;             // how often a request's size counts
   ParamNames names;
   std::vector<v1::GenerateRequest> requests;  // one for each prompt, at least one
   HttpHeaders headers;                        // of the answer

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/start_call.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,8 @@ absl::StatusOr<HttpCall> ReadAndStart(const StartDependencies& dependencies, Rou
   }
   ASSIGN_OR_RETURN(HttpCall parsed, ReadCall(route, request.body()));
   if (!parsed.stream) return parsed;
+  ASSIGN_OR_RETURN(const std::optional<bool> header, EventIdsOf(request));
+  start->has_ids = parsed.event_ids.value_or(header.value_or(dependencies.event_ids));
   ASSIGN_OR_RETURN(const std::string tenant, dependencies.service->Authenticate(call));
   const std::string body = start->is_keyed ? start->identity.body : DigestOfBody(request);
   const auto last = request["last-event-id"];

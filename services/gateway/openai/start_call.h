@@ -17,6 +17,7 @@ struct StartDependencies {
   GenerateService* service = nullptr;
   const FleetSecret* secret = nullptr;
   absl::Time now;
+  bool event_ids = true;  // where neither body nor header says it
 };
 
 // Reads a call, and completes its start: what its idempotency key stands for, and where a stream

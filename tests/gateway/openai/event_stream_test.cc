@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "services/gateway/openai/calls.h"
 #include "services/protocol/error.h"
 
@@ -155,6 +156,7 @@ std::vector<v1::GenerateResponse> ResponsesOf(const v1::GenerateRequest& request
 class EventStreamTest : public ::testing::TestWithParam<std::pair<RouteId, const char*>> {
  protected:
   FleetSecret secret_{[] { return std::vector<FleetSecret::Key>(1); }};
+  bool has_ids_ = true;
 
   std::unique_ptr<CursorSigner> MakeSigner() {
     return std::make_unique<CursorSigner>(secret_, "t", kDigest);
@@ -179,7 +181,7 @@ class EventStreamTest : public ::testing::TestWithParam<std::pair<RouteId, const
     EventStream stream(
         answer.get(),
         {.num_prompts = static_cast<int>(call->requests.size()), .num_sequences = num_sequences},
-        MakeSigner(), std::move(begin), !last_id.empty());
+        has_ids_ ? MakeSigner() : nullptr, std::move(begin), !last_id.empty());
     std::mt19937 random(chance);
     std::vector<std::vector<v1::GenerateResponse>> responses;
     for (size_t i = 0; i < call->requests.size(); ++i) {
@@ -298,6 +300,24 @@ TEST_P(EventStreamTest, EachEventHasAnIdOfItsOwn) {
     EXPECT_EQ(ids[event.id]++, 0) << event.text;
   }
   EXPECT_GT(ids.size(), 5u);
+}
+
+TEST_P(EventStreamTest, WithoutASignerTheEventsAreTheSameWithoutTheirIds) {
+  for (uint32_t chance = 1; chance < 6; ++chance) {
+    has_ids_ = true;
+    std::string whole = Run("", chance);
+    const std::vector<Event> events = EventsOf(whole);
+    const std::string middle = events[events.size() / 2].id;
+    std::string rest = Run(middle, chance);
+    for (const Event& event : events) {
+      for (std::string* const text : {&whole, &rest}) {
+        absl::StrReplaceAll({{"\nid: " + event.id, ""}}, text);
+      }
+    }
+    has_ids_ = false;
+    EXPECT_EQ(Run("", chance), whole);
+    EXPECT_EQ(Run(middle, chance), rest);
+  }
 }
 
 TEST_P(EventStreamTest, TheSameDivisionGivesTheSameBytesBehindEachEvent) {

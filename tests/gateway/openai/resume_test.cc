@@ -159,5 +159,58 @@ TEST_F(ResumeTest, ATenantHasABoundOfReplays) {
   EXPECT_EQ(PostBehind(ids[1]).result_int(), 200);
 }
 
+TEST_F(ResumeTest, AStreamForNaiveReadersIsTheSameWithoutIds) {
+  const struct {
+    bool by_default;
+    const char* member;
+    const char* header;
+    bool has_ids;
+  } kCases[] = {
+      {true, "", "", true},
+      {false, "", "", false},
+      {true, "", "x-event-ids: false\r\n", false},
+      {false, "", "x-event-ids: true\r\n", true},
+      {true, "false", "x-event-ids: true\r\n", false},
+      {false, "true", "x-event-ids: false\r\n", true},
+      {true, "null", "x-event-ids: false\r\n", false},
+  };
+  for (const auto& c : kCases) {
+    event_ids_ = c.by_default;
+    StartServer();
+    std::string body = kResumedStream;
+    if (*c.member != '\0') {
+      body.insert(1, absl::StrCat(R"("stream_options":{"include_event_ids":)", c.member, "},"));
+    }
+    const HttpClient::Response whole = Post(kCompletionsPath, body, c.header);
+    EXPECT_EQ(whole.result_int(), 200);
+    EXPECT_EQ(IdsOf(whole.body()).empty(), !c.has_ids) << c.member << c.header;
+    EXPECT_EQ(TextOf(whole.body()), ExpectedText());
+  }
+}
+
+TEST_F(ResumeTest, AStreamGoesOnWithoutIdsWhereItsReaderIsNaiveNow) {
+  StartServer();
+  const HttpClient::Response whole = Post(kCompletionsPath, kResumedStream);
+  const std::string id = IdsOf(whole.body())[1];
+  const size_t cut = whole.body().find(id) + id.size() + 2;
+  const HttpClient::Response rest = PostBehind(id, kResumedStream, "x-event-ids: false\r\n");
+  EXPECT_TRUE(IdsOf(rest.body()).empty());
+  EXPECT_EQ(TextOf(whole.body().substr(0, cut)) + TextOf(rest.body()), TextOf(whole.body()));
+}
+
+TEST_F(ResumeTest, AChoiceOfIdsThatIsNoneIsRefused) {
+  StartServer();
+  const HttpClient::Response header =
+      Post(kCompletionsPath, kResumedStream, "x-event-ids: off\r\n");
+  EXPECT_EQ(header.result_int(), 400);
+  EXPECT_THAT(header.body(), HasSubstr("x-event-ids must be true or false"));
+  const HttpClient::Response member =
+      Post(kCompletionsPath,
+           R"({"prompt":"once","stream":true,"stream_options":{"include_event_ids":0}})");
+  EXPECT_EQ(member.result_int(), 400);
+  EXPECT_THAT(member.body(), HasSubstr("stream_options.include_event_ids"));
+  EXPECT_THAT(service_.requests(), SizeIs(0));
+}
+
 }  // namespace
 }  // namespace continuo::gateway::openai

@@ -30,6 +30,7 @@ class ServerTest : public ::testing::Test {
     dependencies.cors = cors_;
     dependencies.steps = steps_;
     dependencies.max_step_watchers = max_step_watchers_;
+    dependencies.event_ids = event_ids_;
     if (!models_.empty()) {
       dependencies.models = [this](const ClientCall& /*call*/) {
         std::vector<v1::Model> models;
@@ -37,6 +38,7 @@ class ServerTest : public ::testing::Test {
         return models;
       };
     }
+    server_.reset();
     api_ = std::make_unique<Api>(std::move(dependencies));
     auto server = HttpServer::Start({.listen = "127.0.0.1:0", .num_threads = 2, .limits = limits},
                                     api_.get());
@@ -83,6 +85,7 @@ class ServerTest : public ::testing::Test {
   CorsPolicy cors_;
   StepFeed* steps_ = nullptr;
   int max_step_watchers_ = 32;
+  bool event_ids_ = true;
   std::vector<std::string> models_;  // of callers; empty: those of FakeApi
   FakeGenerateService service_;
   std::unique_ptr<Api> api_;

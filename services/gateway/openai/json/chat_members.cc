@@ -88,6 +88,8 @@ constexpr ObjectMember kAllowedToolsMembers[] = {
 constexpr ObjectMember kStreamOptionsMembers[] = {
     {"include_usage", kDone, "a last event has the usage", ""},
     {"continuous_usage_stats", kDone, "each event has the usage so far", ""},
+    {"include_event_ids", kDone,
+     "false: events have no id, and the stream cannot go on after a cut", ""},
     {"include_obfuscation", kRefused, "events are not padded", "[false]"},
 };
 

@@ -158,9 +158,17 @@ absl::Status Read(const Json& object, const char* path, std::optional<float>* va
 }
 
 absl::Status Read(const Json& object, const char* path, std::optional<bool>* value) {
-  const Json* const json = Find(object, path);
+  return ReadNested(object, "", path, value);
+}
+
+absl::Status ReadNested(const Json& object, std::string_view parent, const char* name,
+                        std::optional<bool>* value) {
+  const Json* const json = Find(object, name);
   if (json == nullptr) return absl::OkStatus();
-  if (!json->is_boolean()) return WrongType(path, "a boolean", *json);
+  if (!json->is_boolean()) {
+    return WrongType(absl::StrCat(std::string(parent), parent.empty() ? "" : ".", name),
+                     "a boolean", *json);
+  }
   *value = json->get<bool>();
   return absl::OkStatus();
 }

@@ -47,6 +47,9 @@ absl::Status WrongType(std::string_view path, std::string_view expected, const J
 absl::Status Read(const Json& object, const char* path, std::optional<float>* value);
 absl::Status Read(const Json& object, const char* path, std::optional<bool>* value);
 absl::Status Read(const Json& object, const char* path, std::optional<std::string>* value);
+// Reads a boolean that the object at `parent` may have.
+absl::Status ReadNested(const Json& object, std::string_view parent, const char* name,
+                        std::optional<bool>* value);
 
 // Reads a text that the object at `path` may have, or has to have.
 absl::Status ReadText(const Json& object, const char* name, const std::string& path,

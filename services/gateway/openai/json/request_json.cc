@@ -179,14 +179,14 @@ absl::Status ReadStreamOptions(const Json& body, AnswerForm* form) {
   if (!options->is_object()) return WrongType("stream_options", "an object", *options);
   RETURN_IF_ERROR(CheckObject(chats::kStreamOptions, *options, "stream_options"));
   const auto read = [&](const char* name, bool* value) -> absl::Status {
-    const Json* const json = Find(*options, name);
-    if (json == nullptr) return absl::OkStatus();
-    const std::string path = absl::StrCat("stream_options.", name);
-    if (!json->is_boolean()) return WrongType(path, "a boolean", *json);
-    *value = json->get<bool>();
+    std::optional<bool> read;
+    RETURN_IF_ERROR(ReadNested(*options, "stream_options", name, &read));
+    *value = read.value_or(false);
     if (!*value || form->stream) return absl::OkStatus();
-    return protocol::FieldError(path, "needs stream to be true");
+    return protocol::FieldError(absl::StrCat("stream_options.", name), "needs stream to be true");
   };
+  // Without a stream there are no events, and nothing is missing.
+  RETURN_IF_ERROR(ReadNested(*options, "stream_options", "include_event_ids", &form->event_ids));
   RETURN_IF_ERROR(read("include_usage", &form->include_usage));
   return read("continuous_usage_stats", &form->continuous_usage);
 }

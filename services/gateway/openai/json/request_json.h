@@ -42,6 +42,7 @@ struct ParamNames {
 struct AnswerForm {
   Endpoint endpoint = Endpoint::kChat;
   bool stream = false;
+  std::optional<bool> event_ids;  // of a stream's events, where the body says it
   bool include_usage = false;     // the last event has the usage
   bool continuous_usage = false;  // every event has the usage so far
   bool token_ids = false;         // the answer has the ids of prompt and choices

@@ -118,6 +118,8 @@ constexpr ObjectMember kFunctionMembers[] = {
     {"allowed_callers", kHarmless, "a call is the model's", ""},
 };
 constexpr ObjectMember kStreamOptionsMembers[] = {
+    {"include_event_ids", kDone,
+     "false: events have no id, and the stream cannot go on after a cut", ""},
     {"include_obfuscation", kRefused, "events are not padded", "[false]"},
 };
 constexpr ObjectMember kReasoningConfigMembers[] = {

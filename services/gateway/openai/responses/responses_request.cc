@@ -148,11 +148,12 @@ absl::Status ReadInclude(const Json& body, ResponsesForm* form) {
   return absl::OkStatus();
 }
 
-absl::Status ReadStreamOptions(const Json& body) {
+absl::Status ReadStreamOptions(const Json& body, ResponsesForm* form) {
   const Json* const options = Find(body, "stream_options");
   if (options == nullptr) return absl::OkStatus();
   if (!options->is_object()) return WrongType("stream_options", "an object", *options);
-  return CheckObject(responses::kStreamOptions, *options, "stream_options");
+  RETURN_IF_ERROR(CheckObject(responses::kStreamOptions, *options, "stream_options"));
+  return ReadNested(*options, "stream_options", "include_event_ids", &form->event_ids);
 }
 
 absl::Status ReadLimits(const Json& body, v1::GenerateRequest* request) {
@@ -283,7 +284,7 @@ absl::StatusOr<ResponsesCall> ParseResponses(std::string_view text) {
   RETURN_IF_ERROR(Read(json, "stream", &stream));
   call.request.set_model(model.value_or(""));
   call.form.stream = stream.value_or(false);
-  RETURN_IF_ERROR(ReadStreamOptions(json));
+  RETURN_IF_ERROR(ReadStreamOptions(json, &call.form));
   RETURN_IF_ERROR(ReadLimits(json, &call.request));
   RETURN_IF_ERROR(ReadInput(json, call.request.mutable_conversation()));
   RETURN_IF_ERROR(ReadTools(body, &call));

@@ -5,6 +5,7 @@
 // (Responses) and of Open Responses. Pure functions. Members that are unknown or not supported are
 // rejected by name; ranges are checked later, as for gRPC clients.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@ namespace continuo::gateway::openai {
 // The members of an answer that the request alone decides.
 struct ResponsesForm {
   bool stream = false;
+  std::optional<bool> event_ids;  // of a stream's events, where the body says it
   // Thoughts come in a second form that clients keep and send back.
   bool encodes_reasoning = false;
   // Members of the response that repeat those of the request: the text of a JSON object without its

@@ -21,6 +21,7 @@ struct CallStart {
   bool is_keyed = false;
   // Streams alone have the following members.
   std::unique_ptr<CursorSigner> signer;
+  bool has_ids = true;  // each event has a cursor
   bool is_resumed = false;
   Cursor begin;
 };

@@ -17,6 +17,7 @@
 namespace continuo::gateway::openai {
 
 // The events of one HTTP stream, each with an id from which the stream can go on: a signed cursor.
+// Streams for clients that do not expect ids have none.
 // A stream that goes on is generated again from its begin; what its client has had makes no event
 // again. Whether that is the same is compared. Not thread-safe.
 //
@@ -30,8 +31,8 @@ class EventStream {
     int num_sequences = 1;  // of each prompt
   };
 
-  // `answer` outlives the stream. `begin` names the generation; with `resumed` it is the cursor
-  // behind which the stream goes on.
+  // `answer` outlives the stream. Without a signer events have no ids. `begin` names the
+  // generation; with `resumed` it is the cursor behind which the stream goes on.
   EventStream(Answer* answer, const Shape& shape, std::unique_ptr<CursorSigner> signer,
               Cursor begin, bool resumed);
 

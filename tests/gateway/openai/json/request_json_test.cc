@@ -240,6 +240,19 @@ TEST(RequestJsonTest, WhatIsNotSupportedIsRejectedByName) {
   Completions(R"("prompt":"x","suffix":"","best_of":2,"n":2)");
 }
 
+TEST(RequestJsonTest, EventIdsAreAChoiceOfTheRequest) {
+  const auto read = [](const char* value) {
+    return Chat(
+               absl::StrCat(R"(,"stream":true,"stream_options":{"include_event_ids":)", value, "}"))
+        .form.event_ids;
+  };
+  EXPECT_EQ(read("false"), false);
+  EXPECT_EQ(read("true"), true);
+  EXPECT_EQ(read("null"), std::nullopt);
+  EXPECT_EQ(RejectedChat(R"(,"stream_options":{"include_event_ids":"no"})"),
+            "stream_options.include_event_ids");
+}
+
 TEST(RequestJsonTest, StreamOptionsAreRead) {
   const ParsedCall call = Chat(R"(,"stream":true,"stream_options":{"include_usage":true})");
   EXPECT_TRUE(call.form.stream);

@@ -219,6 +219,8 @@ TEST(ResponsesRequestTest, WhatIsWrongIsTold) {
       {R"({"tool_choice": {"type": "function", "name": "f"}})",
        "tool_choice.name: is not the name"},
       {R"({"tool_choice": {"type": "web_search"}})", "tool_choice.type: only"},
+      {R"({"stream_options": {"include_event_ids": 1}})",
+       "stream_options.include_event_ids: must be a boolean"},
       {R"({"stream_options": {"include_obfuscation": true}})",
        "stream_options.include_obfuscation: is not supported"},
   };
