@@ -134,11 +134,14 @@ ALLOWED = {
     "services/gateway/openai/stream": "services/base services/protocol proto services/gateway/identity "
                                       "services/gateway/openai/answer",
     "services/gateway/openai/http": "services/base services/base/net",
+    "services/gateway/openai/live": "services/base services/protocol services/gateway/openai/answer "
+                                    "services/gateway/openai/http services/gateway/openai/json",
     "services/gateway/openai/page": "services/base services/gateway/openai/http",
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "
                                      "services/gateway/openai/json services/gateway/relay services/gateway/routing",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
-                               "services/gateway/openai/answer services/gateway/openai/messages "
+                               "services/gateway/openai/answer services/gateway/openai/live "
+                               "services/gateway/openai/messages "
                                "services/gateway/openai/page services/gateway/openai/responses "
                                "services/gateway/openai/steps services/gateway/openai/stream "
                                "services/gateway/openai/http services/gateway/identity services/gateway/relay "

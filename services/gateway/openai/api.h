@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,21 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
 #include "services/gateway/identity/fleet_secret.h"
-#include "services/gateway/openai/answer/answer.h"
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/cors.h"
-#include "services/gateway/openai/generation_queue.h"
+#include "services/gateway/openai/generate_api.h"
 #include "services/gateway/openai/http/http_connection.h"
+#include "services/gateway/openai/live/live_api.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/openai/steps/steps_api.h"
-#include "services/gateway/openai/stream/call_start.h"
-#include "services/gateway/openai/stream/replay_limiter.h"
 #include "services/gateway/openai/text_api.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/step_feed.h"
@@ -54,9 +48,6 @@ struct ApiDependencies {
 class Api : public HttpHandler {
  public:
   explicit Api(ApiDependencies dependencies);
-  // Waits until every call has ended; all have been cancelled or ended before.
-  ~Api() override;
-
   std::optional<HttpResponse> Reject(const HttpRequest& header) override;
   boost::asio::awaitable<void> Handle(HttpConnection& connection, HttpRequest request) override;
   HttpResponse Error(const HttpRequest& header, int status, std::string_view message) override;
@@ -66,33 +57,11 @@ class Api : public HttpHandler {
   void BeginDrain() { steps_.BeginDrain(); }
 
  private:
-  // A call whose generations run.
-  struct Running {
-    Answer& answer;
-    ErrorForm errors;
-    size_t num_prompts;
-    absl::Time deadline;
-    HttpHeaders headers;
-    int num_sequences;  // of each prompt
-    CallStart start;
-    ReplayLimiter::Place replay;
-    bool told_fingerprint = false;
-  };
-
-  boost::asio::awaitable<void> Generate(HttpConnection& connection, RouteId route,
-                                        HttpRequest request);
-  // An id that no other request has.
-  std::string MakeId(const ErrorForm& form) const;
-  // For a call with an idempotency key, tells the worker's fingerprint in a header and leaves out
-  // of the response what a second run does not repeat.
-  static void Prepare(Running& call, v1::GenerateResponse* response);
-  boost::asio::awaitable<void> Collect(HttpConnection& connection, GenerationQueue& queue,
-                                       Running call);
-  boost::asio::awaitable<void> Stream(HttpConnection& connection, GenerationQueue& queue,
-                                      Running call);
   boost::asio::awaitable<void> AnswerText(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
   boost::asio::awaitable<void> WatchSteps(HttpConnection& connection, HttpRequest request);
+  boost::asio::awaitable<void> AnswerLive(HttpConnection& connection, RouteId route,
+                                          HttpRequest request);
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
   HttpResponse Get(const Route& route, const HttpRequest& request);
@@ -103,18 +72,13 @@ class Api : public HttpHandler {
   // An error of HTTP itself, with its code in OpenAI's form. `logged` has no word of the client's.
   HttpResponse ErrorOf(const HttpRequest& header, int status, std::string_view message,
                        std::string_view code, std::string_view logged);
-  HttpResponse ErrorOf(const ErrorForm& form, const absl::Status& status,
-                       HttpHeaders headers) const;
-  // A queue whose responses wake the connection.
-  std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);
 
   const ApiDependencies dependencies_;
   TextApi text_;
   StepsApi steps_;
-  ReplayLimiter replays_;
+  GenerateApi generations_;
+  LiveApi live_{&generations_.live()};
   const int64_t start_seconds_;  // Unix time of the server's start
-  absl::Mutex mutex_;
-  int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace continuo::gateway::openai

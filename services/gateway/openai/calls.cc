@@ -118,6 +118,20 @@ std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
   return ErrorJson(form.names, status);
 }
 
+HttpHeaders IdHeaders(const ErrorForm& form) {
+  if (!form.is_anthropics) return {};
+  return {{"request-id", form.request_id}};
+}
+
+HttpResponse ErrorResponse(const ErrorForm& form, const absl::Status& status, HttpHeaders headers) {
+  if (const std::optional<int> seconds = RetryAfterOf(status)) {
+    headers.emplace_back("Retry-After", absl::StrCat(*seconds));
+  }
+  return {.status = HttpStatusOf(status),
+          .headers = std::move(headers),
+          .body = ErrorBody(form, status)};
+}
+
 HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateResponse* response) {
   // The tokens that the cache had, and the durations, differ each time.
   if (response->has_progress()) response->mutable_progress()->clear_cached_prompt_tokens();

@@ -39,6 +39,12 @@ std::string ErrorBody(const ErrorForm& form, const absl::Status& status);
 std::string ErrorBody(const ErrorForm& form, int http_status, std::string_view message,
                       std::string_view code);
 
+// The headers of every answer that has the id under the name that Anthropic's clients look for.
+HttpHeaders IdHeaders(const ErrorForm& form);
+
+// The answer of HTTP that tells the error, and when to try again.
+HttpResponse ErrorResponse(const ErrorForm& form, const absl::Status& status, HttpHeaders headers);
+
 // A call as its body has it.
 struct HttpCall {
   bool stream = false;

@@ -11,6 +11,7 @@ namespace {
 namespace http = boost::beast::http;
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kResponsePrefix = "/v1/responses/", kCancel = "/cancel";
 
 constexpr Route kRoutes[] = {
     {.id = RouteId::kPage, .path = "/", .takes_get = true},
@@ -18,6 +19,15 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kChat, .path = "/v1/chat/completions", .takes_post = true, .needs_key = true},
     {.id = RouteId::kCompletions, .path = "/v1/completions", .takes_post = true, .needs_key = true},
     {.id = RouteId::kResponses, .path = "/v1/responses", .takes_post = true, .needs_key = true},
+    {.id = RouteId::kResponse,
+     .path = "/v1/responses/{response}",
+     .takes_get = true,
+     .takes_delete = true,
+     .needs_key = true},
+    {.id = RouteId::kCancelResponse,
+     .path = "/v1/responses/{response}/cancel",
+     .takes_post = true,
+     .needs_key = true},
     {.id = RouteId::kMessages, .path = "/v1/messages", .takes_post = true, .needs_key = true},
     {.id = RouteId::kCountTokens,
      .path = "/v1/messages/count_tokens",
@@ -46,16 +56,33 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kMetrics, .path = "/metrics", .takes_get = true, .needs_key = true},
 };
 
+// The route whose path has a name in it; kPage where it has none.
+RouteId NamedRoute(std::string_view path) {
+  if (path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix)) return RouteId::kModel;
+  const std::string_view response = ResponseIdOf(path);
+  if (response.empty() || response.find('/') != std::string_view::npos) return RouteId::kPage;
+  const bool is_whole = kResponsePrefix.size() + response.size() == path.size();
+  return is_whole ? RouteId::kResponse : RouteId::kCancelResponse;
+}
+
 }  // namespace
 
 std::span<const Route> Routes() { return kRoutes; }
 
 const Route* FindRoute(std::string_view path) {
-  const bool is_model = path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix);
+  const RouteId named = NamedRoute(path);
   const auto route = std::ranges::find_if(kRoutes, [&](const Route& r) {
-    return is_model ? r.id == RouteId::kModel : r.id != RouteId::kModel && r.path == path;
+    if (named != RouteId::kPage) return r.id == named;
+    return r.path == path && path.find('{') == std::string_view::npos;
   });
   return route == std::end(kRoutes) ? nullptr : route;
+}
+
+std::string_view ResponseIdOf(std::string_view path) {
+  if (!path.starts_with(kResponsePrefix)) return {};
+  path.remove_prefix(kResponsePrefix.size());
+  if (path.ends_with(kCancel)) path.remove_suffix(kCancel.size());
+  return path;
 }
 
 std::string_view ModelNameOf(std::string_view path) { return path.substr(kModelPrefix.size()); }
@@ -67,6 +94,8 @@ bool Takes(const Route& route, http::verb method) {
       return route.takes_get;
     case http::verb::post:
       return route.takes_post;
+    case http::verb::delete_:
+      return route.takes_delete;
     default:
       return method == http::verb::options;
   }
@@ -75,7 +104,9 @@ bool Takes(const Route& route, http::verb method) {
 std::string AllowOf(const Route* route) {
   const bool get = route == nullptr || route->takes_get;
   const bool post = route == nullptr || route->takes_post;
-  return absl::StrCat(get ? "GET, HEAD, " : "", post ? "POST, " : "", "OPTIONS");
+  const bool del = route == nullptr || route->takes_delete;
+  return absl::StrCat(get ? "GET, HEAD, " : "", post ? "POST, " : "", del ? "DELETE, " : "",
+                      "OPTIONS");
 }
 
 }  // namespace continuo::gateway::openai

@@ -18,6 +18,8 @@ enum class RouteId {
   kMessages,
   kResponses,
   kCountTokens,
+  kResponse,  // its path has the response's id at the end
+  kCancelResponse,
   kModels,
   kSteps,
   kModel,  // its path has the model's name at the end
@@ -37,6 +39,7 @@ struct Route {
   std::string_view path;  // in the form of PathOf
   bool takes_get = false;
   bool takes_post = false;
+  bool takes_delete = false;
   bool needs_key = false;  // where there are keys
 };
 
@@ -47,6 +50,9 @@ const Route* FindRoute(std::string_view path);
 
 // The name of the model at the end of a path of RouteId::kModel.
 std::string_view ModelNameOf(std::string_view path);
+
+// The response's id in a path of RouteId::kResponse or RouteId::kCancelResponse.
+std::string_view ResponseIdOf(std::string_view path);
 
 // True if the method may be used with the route. OPTIONS always may.
 bool Takes(const Route& route, boost::beast::http::verb method);

@@ -116,11 +116,11 @@ class Bench:
         process = self.spawn(BENCH / "canned_worker", *flags, stdout=subprocess.PIPE)
         return process.stdout.readline().decode().split()[1]
 
-    def gateway(self, worker, http="off"):
+    def gateway(self, worker, http="off", flags=()):
         """The gateway's addresses as its log tells them; as a target, over gRPC."""
         process = self.spawn(BIN / "continuo-gateway", f"--workers={worker}",
                              "--listen=127.0.0.1:0", f"--http_listen={http}",
-                             "--metrics_listen=127.0.0.1:0")
+                             "--metrics_listen=127.0.0.1:0", *flags)
         log = self.folder / f"{len(self.processes) - 1}.log"
         while not (found := re.search(r'.*"message":"listening".*', log.read_text())):
             if process.poll() is not None:

@@ -128,7 +128,10 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
 
   absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override {
     absl::MutexLock lock(&mutex_);
-    if (key_.empty() || call.metadata("authorization") == "Bearer " + key_) return "default";
+    if (key_.empty() || call.metadata("authorization") == "Bearer " + key_) {
+      const std::string tenant = call.metadata("x-tenant-id");
+      return tenant.empty() ? "default" : tenant;
+    }
     return absl::UnauthenticatedError("a valid key is needed");
   }
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,

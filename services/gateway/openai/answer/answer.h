@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
+#include "services/gateway/openai/answer/retrievable.h"
 
 namespace continuo::gateway::openai {
 
@@ -38,6 +39,9 @@ class Answer {
 
   // Called before a response is added: events that tell their number go on from this one.
   virtual void set_num_events(int64_t /*number*/) {}
+
+  // Null where nobody may ask for the answer while it is made.
+  virtual const Retrievable* retrievable() const { return nullptr; }
 
   // The memory of the kept responses.
   virtual size_t num_bytes() const = 0;

@@ -75,6 +75,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // The methods below are for handlers. They send nothing once the client is gone.
   void OnBodyDropped() { body_.Release(); }
+  // Frees the request, of which nothing is needed any more.
+  void DropBody(HttpRequest& request) {
+    request = {};
+    OnBodyDropped();
+  }
   boost::asio::awaitable<void> Respond(HttpResponse response);
   // Sends a body of unknown length, in pieces. `comment` is a piece without meaning, which keeps
   // the connection busy.

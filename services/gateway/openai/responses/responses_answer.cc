@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/responses/responses_answer.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,8 +87,17 @@ std::string ResponsesAnswer::Response(std::string_view status) const {
   return text.append(form_.repeated).append("}");
 }
 
+bool ResponsesAnswer::Skips(const std::string* events) {
+  if (!form_.stream) return true;
+  is_full_ = is_full_ || events->size() >= max_bytes_;
+  if (is_full_) return true;
+  if (num_events_ >= first_) return false;
+  ++num_events_;
+  return true;
+}
+
 void ResponsesAnswer::AddEvent(std::string_view type, OrderedJson data, std::string* events) {
-  if (!form_.stream) return;
+  if (Skips(events)) return;
   OrderedJson event = {{"type", type}, {"sequence_number", num_events_++}};
   event.update(data);
   events->append("event: ").append(type).append("\ndata: ").append(Dump(event)).append("\n\n");
@@ -94,7 +105,7 @@ void ResponsesAnswer::AddEvent(std::string_view type, OrderedJson data, std::str
 
 void ResponsesAnswer::AddResponseEvent(std::string_view type, std::string_view status,
                                        std::string* events) {
-  if (!form_.stream) return;
+  if (Skips(events)) return;
   absl::StrAppend(events, "event: ", std::string(type), "\ndata: {\"type\":\"", std::string(type),
                   "\",\"sequence_number\":", num_events_++, ",\"response\":", Response(status),
                   "}\n\n");
@@ -182,7 +193,9 @@ void ResponsesAnswer::AddPiece(Kind kind, std::string_view piece, std::string* e
   std::string& text = items_.back().text;
   num_bytes_ -= text.capacity();
   text.append(piece);
-  num_bytes_ += text.capacity();
+  num_bytes_ += text.capacity() + sizeof(uint32_t);
+  items_.back().pieces.push_back(static_cast<uint32_t>(piece.size()));
+  if (Skips(events)) return;
   if (kind == Kind::kCall) {
     OrderedJson data = Place();
     data["delta"] = piece;
@@ -239,6 +252,72 @@ void ResponsesAnswer::AddError(const absl::Status&, std::string_view error, std:
             {"message", inner.value("message", OrderedJson("the server had an error"))}};
   AddResponseEvent("response.failed", "failed", events);
   events->append("data: [DONE]\n\n");
+}
+
+void ResponsesAnswer::set_num_events(int64_t number) {
+  num_events_ = number;
+  base_ = {.num_events = number,
+           .begun = begun_,
+           .num_items = items_.size(),
+           .num_pieces = items_.empty() ? 0 : items_.back().pieces.size()};
+}
+
+bool ResponsesAnswer::IsAtBase(const ResponsesAnswer& told) const {
+  return told.begun_ == base_.begun && told.items_.size() == base_.num_items &&
+         (told.items_.empty() || told.items_.back().pieces.size() == base_.num_pieces);
+}
+
+Retrievable::Events ResponsesAnswer::EventsFrom(int64_t first, const Ending* ending,
+                                                size_t max_bytes) const {
+  // The same events follow from the same pieces.
+  ResponsesAnswer told({.stream = true, .encodes_reasoning = form_.encodes_reasoning}, id_, model_,
+                       created_);
+  told.max_bytes_ = max_bytes;
+  Events events;
+  const auto at_base = [&] {
+    if (!IsAtBase(told)) return;
+    told.num_events_ = base_.num_events;
+    told.first_ = first;
+    told.is_full_ = false;
+    events.text.clear();
+  };
+  // Events before the base have numbers that nobody asks for.
+  told.first_ = std::numeric_limits<int64_t>::max();
+  at_base();
+  constexpr int64_t kStartEvents = 2;
+  if (told.num_events_ + kStartEvents > first) told.form_.repeated = form_.repeated;
+  if (begun_) told.AddStart(&events.text);
+  at_base();
+  for (const Item& item : items_) {
+    if (told.is_full_) break;
+    told.Begin(
+        {.kind = item.kind, .id = item.id, .call_id = item.call_id, .name = item.name, .text = ""},
+        &events.text);
+    at_base();
+    size_t at = 0;
+    for (const uint32_t size : item.pieces) {
+      if (told.is_full_) break;
+      told.AddPiece(item.kind, std::string_view(item.text).substr(at, size), &events.text);
+      at += size;
+      at_base();
+    }
+  }
+  if (ending != nullptr && !told.is_full_) {
+    told.max_bytes_ = std::numeric_limits<size_t>::max();
+    told.form_.repeated = form_.repeated;
+    told.usage_ = usage_;
+    told.has_usage_ = has_usage_;
+    told.seconds_ = seconds_;
+    told.is_incomplete_ = is_incomplete_;
+    if (ending->status.ok()) {
+      told.AddEnd(&events.text);
+    } else {
+      told.AddError(ending->status, ending->error, &events.text);
+    }
+    events.is_last = true;
+  }
+  events.next = told.num_events_;
+  return events;
 }
 
 std::vector<std::string> ResponsesAnswer::TakeBody() {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,7 @@ namespace continuo::gateway::openai {
 // The answer of /v1/responses: items for thoughts, text and calls in the order in which they come.
 // Also a stream keeps them all, since its last event repeats the whole response. The form is that
 // of OpenAI's API reference (Responses, Streaming events) and of Open Responses.
-class ResponsesAnswer : public Answer {
+class ResponsesAnswer : public Answer, public Retrievable {
  public:
   // `id` has no prefix. `model` and `created` (Unix seconds) hold until a worker tells its own.
   ResponsesAnswer(ResponsesForm form, std::string id, std::string model, int64_t created);
@@ -25,7 +26,11 @@ class ResponsesAnswer : public Answer {
   void AddEnd(std::string* events) override;
   void AddError(const absl::Status& status, std::string_view error, std::string* events) override;
   std::vector<std::string> TakeBody() override;
-  void set_num_events(int64_t number) override { num_events_ = number; }
+  void set_num_events(int64_t number) override;
+  const Retrievable* retrievable() const override { return this; }
+  std::string Snapshot(std::string_view status) const override { return Response(status); }
+  int64_t first_event() const override { return base_.num_events; }
+  Events EventsFrom(int64_t first, const Ending* ending, size_t max_bytes) const override;
   // At its end the text is told several times at once.
   size_t num_bytes() const override { return kCopies * (num_bytes_ + form_.repeated.size()); }
 
@@ -37,10 +42,22 @@ class ResponsesAnswer : public Answer {
   struct Item {
     Kind kind;
     std::string id, call_id, name;
-    std::string text;  // thoughts, text, or the call's arguments
+    std::string text;                   // thoughts, text, or the call's arguments
+    std::vector<uint32_t> pieces = {};  // the size of each event's part of the text
     bool is_open = true;
   };
 
+  // A place among the events: behind this many items, and pieces of the last one.
+  struct Base {
+    int64_t num_events = 0;
+    bool begun = false;
+    size_t num_items = 0, num_pieces = 0;
+  };
+
+  // True if the next event makes no text. Events that a reader has had count all the same.
+  bool Skips(const std::string* events);
+  // True if the events so far lead to `base_` of this answer.
+  bool IsAtBase(const ResponsesAnswer& told) const;
   void AddDelta(const v1::Delta& delta, std::string* events);
   // Adds to the last item, or to a new one if that is of another kind.
   void AddPiece(Kind kind, std::string_view piece, std::string* events);
@@ -66,6 +83,13 @@ class ResponsesAnswer : public Answer {
   int64_t created_;
   bool begun_ = false, is_incomplete_ = false;
   int64_t num_events_ = 0, seconds_ = 0;
+  // What was there when the number of events was set. Events before it had another division.
+  Base base_;
+  // Of an answer that is made again to tell its events: those before first_ are left out, and so
+  // are all from the one on that passes max_bytes_.
+  int64_t first_ = 0;
+  size_t max_bytes_ = std::numeric_limits<size_t>::max();
+  bool is_full_ = false;
   std::vector<Item> items_;
   OrderedJson error_;
   v1::Usage usage_;

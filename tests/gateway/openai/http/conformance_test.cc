@@ -155,7 +155,7 @@ TEST_F(ConformanceTest, MethodsAreToldApart) {
       {"/v1/models", "GET, HEAD, OPTIONS"},
       {"/v1/chat/completions", "POST, OPTIONS"},
       {"/ping", "GET, HEAD, POST, OPTIONS"},
-      {"*", "GET, HEAD, POST, OPTIONS"}};
+      {"*", "GET, HEAD, POST, DELETE, OPTIONS"}};
   for (const auto& [path, methods] : allowed) {
     const std::string answer =
         Exchange(absl::StrCat("OPTIONS ", path, " HTTP/1.1\r\nHost: a\r\n\r\n"));

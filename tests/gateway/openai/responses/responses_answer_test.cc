@@ -67,6 +67,101 @@ std::vector<v1::GenerateResponse> Responses(v1::FinishReason reason) {
 
 Json BodyOf(ResponsesAnswer& answer) { return Json::parse(absl::StrJoin(answer.TakeBody(), "")); }
 
+// The text of the events of a stream from number `first` on.
+std::string From(const std::string& stream, size_t first) {
+  size_t at = 0;
+  for (size_t i = 0; i < first && at < stream.size(); ++i) at = stream.find("\n\n", at) + 2;
+  return stream.substr(at);
+}
+
+TEST(ResponsesAnswerTest, EventsAreToldAgainFromAnyNumber) {
+  for (const bool streams : {true, false}) {
+    ResponsesForm form;
+    form.repeated = R"("metadata":{"a":"b"})";
+    form.stream = true;
+    ResponsesAnswer stream(form, "i", "asked", 5);
+    // One in one piece has no events of its own, and tells the same.
+    form.stream = streams;
+    ResponsesAnswer answer(form, "i", "asked", 5);
+    std::string events;
+    EXPECT_EQ(answer.EventsFrom(0, nullptr, 1000).text, "");
+    for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_TOOL_CALLS)) {
+      stream.Add(0, response, &events);
+      std::string ignored;
+      answer.Add(0, response, &ignored);
+      for (int64_t first = 0;; ++first) {
+        const Retrievable::Events told = answer.EventsFrom(first, nullptr, 1 << 20);
+        EXPECT_EQ(told.text, From(events, first));
+        EXPECT_FALSE(told.is_last);
+        if (told.text.empty()) {
+          EXPECT_EQ(told.next, first) << "nobody is ahead of the answer";
+          break;
+        }
+      }
+    }
+    stream.AddEnd(&events);
+    const Retrievable::Ending ending = {};
+    for (int64_t first = 0; first < 20; ++first) {
+      const Retrievable::Events told = answer.EventsFrom(first, &ending, 1);
+      if (first > 0 && !told.is_last) continue;  // It comes in several.
+      EXPECT_EQ(answer.EventsFrom(first, &ending, 1 << 20).text, From(events, first)) << first;
+    }
+  }
+}
+
+TEST(ResponsesAnswerTest, EventsAreToldInPartsAndJoinToTheWhole) {
+  ResponsesAnswer answer({.stream = true}, "i", "asked", 5);
+  std::string events;
+  for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_LENGTH)) {
+    answer.Add(0, response, &events);
+  }
+  const Retrievable::Ending ending = {absl::InternalError("x"), R"({"error":{"code":"c"}})"};
+  for (const size_t max_bytes : {1, 300, 1000, 5000}) {
+    std::string joined;
+    Retrievable::Events told;
+    do {
+      told = answer.EventsFrom(told.next, &ending, max_bytes);
+      joined.append(told.text);
+    } while (!told.is_last);
+    ResponsesAnswer whole({.stream = true}, "i", "asked", 5);
+    std::string expected;
+    for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_LENGTH)) {
+      whole.Add(0, response, &expected);
+    }
+    whole.AddError(ending.status, ending.error, &expected);
+    EXPECT_EQ(joined, expected) << max_bytes;
+  }
+}
+
+TEST(ResponsesAnswerTest, EventsOfAnotherRunAreNotToldAgain) {
+  const std::vector<v1::GenerateResponse> responses = Responses(v1::FINISH_REASON_TOOL_CALLS);
+  for (size_t cut = 0; cut <= responses.size(); ++cut) {
+    ResponsesAnswer answer({.stream = true}, "i", "asked", 5);
+    std::string events;
+    for (size_t i = 0; i < responses.size(); ++i) {
+      if (i == cut) {
+        events.clear();
+        answer.set_num_events(100);
+      }
+      answer.Add(0, responses[i], &events);
+    }
+    if (cut == responses.size()) continue;
+    EXPECT_EQ(answer.first_event(), 100);
+    EXPECT_EQ(answer.EventsFrom(100, nullptr, 1 << 20).text, events) << cut;
+    EXPECT_EQ(answer.EventsFrom(102, nullptr, 1 << 20).text, From(events, 2)) << cut;
+  }
+}
+
+TEST(ResponsesAnswerTest, ASnapshotHasWhatThereIs) {
+  ResponsesAnswer answer({}, "i", "asked", 5);
+  EXPECT_EQ(Json::parse(answer.Snapshot("in_progress"))["output"], Json::array());
+  answer.Add(0, Responses(v1::FINISH_REASON_STOP)[2], nullptr);
+  const Json snapshot = Json::parse(answer.Snapshot("cancelled"));
+  EXPECT_EQ(snapshot["status"], "cancelled");
+  EXPECT_EQ(snapshot["completed_at"], nullptr);
+  EXPECT_EQ(snapshot["output"][0]["content"][0]["text"], "Let me ");
+}
+
 TEST(ResponsesAnswerTest, TheBody) {
   ResponsesForm form;
   form.repeated = R"("metadata":{"a":"b"})";
