@@ -198,7 +198,7 @@ absl::StatusOr<Lease> StreamRelay::Pick(absl::Duration now) {
       .failures = retry_.failures(),
       .rejected_by = retry_.rejected_by(),
       // That worker has the prompt in its cache, and replaces the call where it still computes.
-      .last_worker = num_attempts_ == 0 ? accepted.worker() : "",
+      .last_worker = num_attempts_ == 0 ? std::string_view(accepted.worker()) : "",
   };
   return env_.router->Pick(key, Later(WorkerLost{num_attempts_ + 1}));
 }
