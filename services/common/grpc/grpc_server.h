@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The gRPC server of both programs: health, reflection, TLS, limits, and keepalive that tolerates
-// client pings every 10 s without calls.
+// The gRPC server of both programs: health, reflection, TLS, limits, and keepalive for
+// connections with calls that lets clients ping as they like.
 
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -36,7 +36,8 @@ struct GrpcServerOptions {
   // clients over a growing set of pods.
   absl::Duration max_connection_age = absl::InfiniteDuration();
   absl::Duration max_connection_age_grace = absl::InfiniteDuration();
-  // The time until a silent client is pinged, and until a connection without an answer is closed.
+  // The time until a silent client with calls is pinged, and until a connection without an answer is
+  // closed.
   absl::Duration keepalive_time = absl::Seconds(30);
   absl::Duration keepalive_timeout = absl::Seconds(10);
   // The names of the health service besides "". All start as `serving` says.

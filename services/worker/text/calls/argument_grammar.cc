@@ -79,8 +79,9 @@ absl::StatusOr<Parameters> ParametersOf(const ToolSchema& schema) {
   if (required != root->end()) {
     for (const Json& name : *required) {
       if (!name.is_string()) return absl::InvalidArgumentError("\"required\" has no string");
-      const auto found = std::find_if(parameters.listed.begin(), parameters.listed.end(),
-                                      [&](const auto& one) { return one.name == name; });
+      const auto found = std::find_if(
+          parameters.listed.begin(), parameters.listed.end(),
+          [&, text = name.get<std::string>()](const auto& one) { return one.name == text; });
       if (found != parameters.listed.end()) {
         found->required = true;
       } else {
