@@ -36,8 +36,8 @@ struct GrpcServerOptions {
   // clients over a growing set of pods.
   absl::Duration max_connection_age = absl::InfiniteDuration();
   absl::Duration max_connection_age_grace = absl::InfiniteDuration();
-  // The time until a silent client with calls is pinged, and until a connection without an answer is
-  // closed.
+  // The time until a silent client with calls is pinged, and until a connection without an answer
+  // is closed.
   absl::Duration keepalive_time = absl::Seconds(30);
   absl::Duration keepalive_timeout = absl::Seconds(10);
   // The names of the health service besides "". All start as `serving` says.
