@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What exporters of spans and of log records share: the collector, its flags, and attributes.
+// Exporters of spans and of log records share this: the collector, its flags, and attributes.
 
 #include <grpcpp/channel.h>
 #include <grpcpp/support/status.h>
@@ -54,10 +54,10 @@ void SetAttributes(const OtlpAttributes& attributes, Message* to) {
   }
 }
 
-// A channel to the collector, that connects again within five seconds.
+// Returns a channel to the collector, which tries to connect again at least every five seconds.
 std::shared_ptr<grpc::Channel> OtlpChannel(const std::string& endpoint, ReloadedTls* tls);
 
-// Whether a batch that ended with this status may be sent again
+// Returns whether a batch that ended with this status may be sent again
 // (https://opentelemetry.io/docs/specs/otlp, "Failures").
 bool IsRetryable(const grpc::Status& status);
 

@@ -22,7 +22,7 @@
 
 namespace continuo::gateway::openai {
 
-// What is behind the calls of GenerateApi. All of it is thread-safe and outlives it.
+// GenerateApi calls these. They are thread-safe and outlive it.
 struct GenerateOptions {
   GenerateService* service = nullptr;
   const Clock* clock = nullptr;
@@ -41,7 +41,7 @@ class GenerateApi {
   boost::asio::awaitable<void> Serve(HttpConnection& connection, ErrorForm errors,
                                      HttpRequest request);
 
-  // Those of the API that lets others ask for them.
+  // Lists the running responses of the API whose responses others may ask for.
   LiveResponses& live() { return live_; }
 
  private:
@@ -56,7 +56,7 @@ class GenerateApi {
     CallStart start;
     ReplayLimiter::Place replay;
     bool told_fingerprint = false;
-    // Of an answer that others may ask for.
+    // Set where others may ask for the answer.
     std::unique_ptr<LiveResponses::Entry> live = nullptr;
     std::shared_ptr<bool> is_cancelled = std::make_shared<bool>(false);  // by its id
   };

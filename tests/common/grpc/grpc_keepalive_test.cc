@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a server's keepalive does to clients of its own, which speak HTTP/2 frames by hand.
 #include <arpa/inet.h>
-#include <grpcpp/support/server_callback.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/grpc/grpc_server.h"
+#include "tests/common/grpc/endless_generate.h"
 
 namespace continuo::common {
 namespace {
@@ -25,12 +25,7 @@ class EndlessService : public v1::InferenceService::CallbackService {
  public:
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext*,
                                                            const v1::GenerateRequest*) override {
-    struct Endless : grpc::ServerWriteReactor<v1::GenerateResponse> {
-      Endless() { StartSendInitialMetadata(); }
-      void OnCancel() override { Finish(grpc::Status::CANCELLED); }
-      void OnDone() override { delete this; }
-    };
-    return new Endless;
+    return new EndlessGenerate;
   }
 };
 

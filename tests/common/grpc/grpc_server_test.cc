@@ -14,6 +14,7 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/protocol/error.h"
+#include "tests/common/grpc/endless_generate.h"
 
 namespace continuo::common {
 namespace {
@@ -36,12 +37,7 @@ class FakeService : public v1::InferenceService::CallbackService {
   }
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(grpc::CallbackServerContext*,
                                                            const v1::GenerateRequest*) override {
-    struct Endless : grpc::ServerWriteReactor<v1::GenerateResponse> {
-      Endless() { StartSendInitialMetadata(); }
-      void OnCancel() override { Finish(grpc::Status::CANCELLED); }
-      void OnDone() override { delete this; }
-    };
-    return new Endless;
+    return new EndlessGenerate;
   }
 };
 

@@ -140,7 +140,7 @@ constinit const ObjectMembers kTool = {"`tools[]`", kToolMembers};
 constinit const ObjectMembers kToolFunction = {"`tools[].function`", kToolFunctionMembers};
 constinit const ObjectMembers kChoice = {"`tool_choice` of a function, `allowed_tools.tools[]`",
                                          kChoiceMembers};
-constinit const ObjectMembers kChosenFunction = {"`function` of these", kFunctionNameMembers};
+constinit const ObjectMembers kChosenFunction = {"`function` of a choice", kFunctionNameMembers};
 constinit const ObjectMembers kAllowedChoice = {"`tool_choice` of `allowed_tools`",
                                                 kAllowedChoiceMembers};
 constinit const ObjectMembers kAllowedTools = {"`tool_choice.allowed_tools`", kAllowedToolsMembers};
