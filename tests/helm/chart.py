@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders helm/continuo for tests, with the tools that scripts/helm_tools.sh builds."""
+import copy
+import functools
 import os
 import pathlib
 import re
@@ -21,8 +23,9 @@ def run(tool, *arguments, **keywords):
                           **keywords)
 
 
+@functools.cache
 def render(*arguments, chart=CHART, release="r", namespace="prod"):
-    """The manifests as text; fails with what helm says."""
+    """The manifests as text; fails with what helm says. The same question gets the same answer, rendered once."""
     done = run("helm", "template", release, chart, "--namespace", namespace, *arguments)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
@@ -34,8 +37,14 @@ def without_token(text):
     return re.sub(r'"token": "[A-Za-z0-9+/]{64}"', '"token": ""', text)
 
 
+@functools.cache
+def _parsed(text):
+    return [o for o in yaml.load_all(text, Loader=yaml.CSafeLoader) if o]
+
+
 def objects(*arguments, **keywords):
-    return [o for o in yaml.safe_load_all(render(*arguments, **keywords)) if o]
+    """The manifests as objects, the caller's to change."""
+    return copy.deepcopy(_parsed(render(*arguments, **keywords)))
 
 
 def pods(rendered):
