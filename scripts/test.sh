@@ -36,7 +36,7 @@ if [ "$all" = 1 ]; then scripts/build.sh release benches; fi
 echo "== CUDA: kernels for sm_80 and sm_90a, the worker, host code over a shim"
 scripts/build.sh cuda cuda_tests
 if [ "$all" = 1 ]; then scripts/build.sh cuda ops_bench score_tokens; fi
-run_tests cuda -L 'cuda|gpu'
+if [ "$all" = 1 ]; then run_tests cuda -L 'cuda|gpu'; else run_tests cuda -L 'cuda|gpu' -LE slow; fi
 if [ -x build/npm/node_modules/.bin/buf ]; then
   echo "== protos: lint, breaking changes"
   scripts/check_protos.sh

@@ -21,6 +21,7 @@ inline constexpr size_t kMaxForwardedHeaderBytes = 1024;
 // Prompts.
 inline constexpr int kMaxMessages = 16384;
 inline constexpr int kMaxTools = 1024;
+inline constexpr int kMaxContentParts = 16384;  // of a message
 inline constexpr size_t kMaxTemplateArgumentsBytes = 65536;
 inline constexpr size_t kMaxChatTemplateBytes = 65536;
 // Text of a Tokenize request, a rendered conversation included. Encoding takes about 130 bytes of

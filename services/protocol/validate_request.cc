@@ -269,6 +269,21 @@ absl::StatusOr<absl::Duration> ReadDuration(std::string_view field,
                                         absl::FormatDuration(max)));
 }
 
+namespace {
+
+absl::Status CheckParts(std::string_view field, const v1::ChatMessage& message) {
+  if (message.content_parts_size() == 0) return absl::OkStatus();
+  if (!message.content().empty()) return FieldError(field, "is not possible beside content");
+  RETURN_IF_ERROR(CheckCount(field, message.content_parts_size(), kMaxContentParts));
+  for (int i = 0; i < message.content_parts_size(); ++i) {
+    if (IsUtf8(message.content_parts(i))) continue;
+    return FieldError(absl::StrCat(std::string(field), "[", i, "]"), "is not UTF-8");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ValidateConversation(std::string_view path, const v1::Conversation& conversation) {
   const auto field = [path](std::string_view name) { return Join(path, name); };
   RETURN_IF_ERROR(CheckCount(field("messages"), conversation.messages_size(), kMaxMessages));
@@ -294,6 +309,8 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
       if (IsUtf8(text)) continue;
       return FieldError(absl::StrCat(field("messages"), "[", i, "].", name), "is not UTF-8");
     }
+    RETURN_IF_ERROR(
+        CheckParts(absl::StrCat(field("messages"), "[", i, "].content_parts"), message));
   }
   return absl::OkStatus();
 }

@@ -124,6 +124,24 @@ TEST(ValidateGenerateTest, EachFieldOutOfRangeIsNamed) {
       {"sampling.logit_bias",
        [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[1] = kNan; }},
       {"text", [](Request& r) { r.set_text("\xc3("); }},
+      {"conversation.messages[0].content_parts[1]",
+       [](Request& r) {
+         v1::ChatMessage& message = *r.mutable_conversation()->add_messages();
+         message.add_content_parts("a");
+         message.add_content_parts("\xff");
+       }},
+      {"conversation.messages[0].content_parts",
+       [](Request& r) {
+         v1::ChatMessage& message = *r.mutable_conversation()->add_messages();
+         message.set_content("a");
+         message.add_content_parts("b");
+       }},
+      {"conversation.messages[1].content_parts",
+       [](Request& r) {
+         r.mutable_conversation()->add_messages();
+         v1::ChatMessage& message = *r.mutable_conversation()->add_messages();
+         for (int i = 0; i <= 16384; ++i) message.add_content_parts("b");
+       }},
       {"conversation.messages[0].role",
        [](Request& r) { r.mutable_conversation()->add_messages()->set_role("\xff"); }},
       {"output.logprobs", [](Request& r) { r.mutable_output()->set_logprobs(21); }},

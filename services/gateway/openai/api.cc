@@ -2,9 +2,12 @@
 #include "services/gateway/openai/api.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/byte_budget.h"
 #include "services/gateway/openai/call_headers.h"
@@ -112,12 +115,30 @@ HttpResponse Api::Options(const HttpRequest& header, const Route* route) const {
   return response;
 }
 
+// Without a preflight, which asks first, browsers send for any page what a form could send (Fetch
+// standard, "CORS-safelisted request-header").
+bool Api::IsOfAForeignPage(const HttpRequest& header) const {
+  const std::string_view origin = View(header[http::field::origin]);
+  if (origin.empty() || dependencies_.cors.Allows(origin)) return false;
+  const std::string_view type = View(header[http::field::content_type]);
+  const std::string media_type = absl::AsciiStrToLower(absl::StripAsciiWhitespace(
+      absl::string_view(type.data(), type.find(';') == type.npos ? type.size() : type.find(';'))));
+  constexpr std::string_view kForms[] = {"", "text/plain", "application/x-www-form-urlencoded",
+                                         "multipart/form-data"};
+  if (std::ranges::find(kForms, media_type) == std::end(kForms)) return false;
+  // The gateway's own page.
+  const size_t scheme = origin.find("://");
+  return scheme == origin.npos ||
+         !absl::EqualsIgnoreCase(std::string(origin.substr(scheme + 3)),
+                                 std::string(View(header[http::field::host])));
+}
+
 std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
   const std::string_view path = View(header.target());
   const http::verb method = header.method();
   const std::string name(View(header.method_string()));
   if (method == http::verb::unknown || method == http::verb::connect) {
-    return ErrorOf(header, 501, absl::StrCat("the method ", name, " is not served"), "",
+    return ErrorOf(header, 501, absl::StrCat("the method ", ShowName(name), " is not served"), "",
                    "the method is not served");
   }
   const Route* const route = FindRoute(path);
@@ -146,6 +167,11 @@ std::optional<HttpResponse> Api::Reject(const HttpRequest& header) {
                 "", "Content-Encoding is not supported");
     response.headers.emplace_back("Accept-Encoding", "gzip, deflate");
     return response;
+  }
+  if (method == http::verb::post && IsOfAForeignPage(header)) {
+    return Error(header, 415,
+                 "a page of another origin has to be named in --http_cors_origins; a program may "
+                 "leave Origin out, or send Content-Type: application/json");
   }
   if (route->needs_key) {
     const ClientCall call = CallOf(header, dependencies_.clock->Now());

@@ -62,6 +62,8 @@ class Api : public HttpHandler {
   boost::asio::awaitable<void> WatchSteps(HttpConnection& connection, HttpRequest request);
   boost::asio::awaitable<void> AnswerLive(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
+  // Returns whether a browser may have sent the call for a page that may not read the answer.
+  bool IsOfAForeignPage(const HttpRequest& header) const;
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
   HttpResponse Get(const Route& route, const HttpRequest& request);

@@ -57,6 +57,7 @@ absl::StatusOr<CorsPolicy> CorsPolicy::Parse(std::string_view text) {
 }
 
 bool CorsPolicy::Allows(std::string_view origin) const {
+  if (any_) return true;
   const std::string lower = absl::AsciiStrToLower(absl::string_view(origin.data(), origin.size()));
   return std::ranges::find(origins_, lower) != origins_.end();
 }
@@ -80,7 +81,7 @@ void CorsPolicy::AddTo(std::string_view origin, HttpHeaders* headers) const {
 
 void CorsPolicy::AddPreflight(std::string_view origin, std::string_view allow,
                               std::string_view requested_headers, HttpHeaders* headers) const {
-  if (!any_ && !Allows(origin)) return;
+  if (!Allows(origin)) return;
   headers->emplace_back("Access-Control-Allow-Methods", std::string(allow));
   // "*" would leave out Authorization.
   headers->emplace_back("Access-Control-Allow-Headers", IsHeaderList(requested_headers)

@@ -11,8 +11,9 @@
 namespace continuo::gateway::openai {
 
 // Says which pages of other origins may read answers in a browser (Fetch standard, "CORS
-// protocol"). Requests of others are served as well: a browser keeps the answers from their pages,
-// and nobody else looks at the headers. A value; none is allowed by default.
+// protocol"). Other requests are served as well, unless a browser may have sent them for a page
+// without asking (Api::Reject): nobody else looks at the headers. A value; none is allowed by
+// default.
 class CorsPolicy {
  public:
   // `text` is "", "*" or a list "https://a.example,http://localhost:3000". INVALID_ARGUMENT names
@@ -26,9 +27,9 @@ class CorsPolicy {
   void AddPreflight(std::string_view origin, std::string_view allow,
                     std::string_view requested_headers, HttpHeaders* headers) const;
 
- private:
   bool Allows(std::string_view origin) const;
 
+ private:
   bool any_ = false;
   std::vector<std::string> origins_;  // in lower case
 };

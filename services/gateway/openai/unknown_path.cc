@@ -23,7 +23,9 @@ std::string UnknownPathMessage(std::string_view method, std::string_view path) {
         other.starts_with(kVersion) ? other.substr(kVersion.size()) : other;
     const bool lacks = other.ends_with(lower) && (meant.empty() || other.size() < meant.size());
     const bool exceeds = lower.ends_with(rest) && other.size() > meant.size();
-    if (lacks || exceeds) meant = other;
+    // Its end is missing: at most half of it.
+    const bool begins = other.starts_with(lower) && 2 * lower.size() >= other.size();
+    if (lacks || exceeds || (begins && meant.empty())) meant = other;
   }
   std::string message = absl::StrCat("Unknown request URL: ", std::string(method), " ",
                                      std::string(path.substr(0, kMaxPathBytes)), ". ");

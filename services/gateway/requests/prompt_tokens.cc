@@ -21,6 +21,9 @@ int64_t EstimatePromptTokens(const v1::GenerateRequest& request) {
       for (const v1::ChatMessage& message : request.conversation().messages()) {
         bytes += static_cast<int64_t>(message.role().size() + message.content().size() +
                                       message.reasoning().size());
+        for (const std::string& part : message.content_parts()) {
+          bytes += static_cast<int64_t>(part.size()) + 1;
+        }
       }
       for (const v1::Tool& tool : request.conversation().tools()) {
         bytes += static_cast<int64_t>(tool.ByteSizeLong());

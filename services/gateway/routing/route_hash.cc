@@ -38,6 +38,7 @@ void AddConversation(const v1::Conversation& conversation, Prefix& prefix) {
   for (const v1::ChatMessage& message : conversation.messages()) {
     prefix.AddSeparated(message.role());
     prefix.AddSeparated(message.content());
+    for (const std::string& part : message.content_parts()) prefix.AddSeparated(part);
     if (message.role() == "user") return;
   }
 }

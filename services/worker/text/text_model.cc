@@ -86,6 +86,11 @@ absl::StatusOr<std::string> MessageText(const ChatMessage& message, size_t index
   RETURN_IF_ERROR(CheckUtf8(message.content, "content", index));
   json["role"] = message.role;
   json["content"] = message.content;
+  for (const std::string& part : message.parts) {
+    RETURN_IF_ERROR(CheckUtf8(part, "content", index));
+    if (json["content"].is_string()) json["content"] = Json::array();
+    json["content"].push_back({{"type", "text"}, {"text", part}});
+  }
   struct Optional {
     std::string field, name;
     const std::string& value;

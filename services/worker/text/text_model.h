@@ -33,6 +33,7 @@ struct ChatToolCall {
 
 struct ChatMessage {
   std::string role, content;
+  std::vector<std::string> parts;  // in place of `content`, where it comes in several
   // Optional fields; the template does not see empty ones.
   std::string reasoning, tool_call_id, name;
   std::vector<ChatToolCall> tool_calls;

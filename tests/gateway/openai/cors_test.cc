@@ -136,11 +136,40 @@ TEST_F(CorsTest, EveryAnswerSaysWhoMayReadIt) {
   EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a"})", key).count(kAllowOrigin), 0);
 }
 
+// What a browser sends for any page without a preflight, which could not be answered.
+TEST_F(CorsTest, APageOfAnotherOriginCannotStartAnything) {
+  Start("https://good.example");
+  const std::string key = "x-api-key: 0123456789abcdef\r\n";
+  struct Case {
+    std::string headers;
+    unsigned status;
+  };
+  const std::vector<Case> cases = {
+      {"Origin: https://evil.example\r\n", 415},
+      {"Origin: https://evil.example\r\nContent-Type: text/plain\r\n", 415},
+      {"Origin: https://evil.example\r\nContent-Type: Text/Plain; charset=utf-8\r\n", 415},
+      {"Origin: https://evil.example\r\nContent-Type: multipart/form-data; boundary=x\r\n", 415},
+      {"Origin: null\r\nContent-Type: application/x-www-form-urlencoded\r\n", 415},
+      {"Origin: https://evil.example\r\nContent-Type: application/json\r\n", 200},
+      {"Origin: https://evil.example\r\nContent-Type: application/json; charset=utf-8\r\n", 200},
+      {"Origin: app://some.program\r\nContent-Type: application/json\r\n", 200},
+      {"Origin: https://good.example\r\nContent-Type: text/plain\r\n", 200},
+      {"Content-Type: text/plain\r\n", 200},
+      {"Content-Type: application/x-www-form-urlencoded\r\n", 200},  // as curl -d
+      {"", 200},
+      {"Origin: http://test\r\n", 200}};  // the gateway's own
+  for (const Case& c : cases) {
+    EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a"})", c.headers + key).result_int(), c.status)
+        << c.headers;
+  }
+}
+
 TEST_F(CorsTest, ByDefaultNothingIsSaid) {
   Start("");
   const HttpClient::Response response =
       Post(kCompletionsPath, R"({"prompt":"a"})",
-           "Origin: https://a.example\r\nx-api-key: 0123456789abcdef\r\n");
+           "Origin: https://a.example\r\nContent-Type: application/json\r\n"
+           "x-api-key: 0123456789abcdef\r\n");
   EXPECT_EQ(response.result_int(), 200);
   EXPECT_EQ(response.count(kAllowOrigin), 0);
   EXPECT_EQ(response.count("Vary"), 0);

@@ -80,8 +80,13 @@ void CompletionLogprobs::AddToken(const std::string& token, const std::string& s
   AppendString(CompletionToken(special_token.empty() ? token : special_token), &tokens_);
   Separate(&offsets_);
   absl::StrAppend(&offsets_, offset_);
-  const bool is_written = !special_token.empty() && echo_.starts_with(special_token);
-  const std::string& text = is_written ? special_token : token;
+  std::string_view text = token;
+  if (!special_token.empty() && echo_.starts_with(special_token)) {
+    text = special_token;
+  } else if (!echo_.empty() && text.starts_with(' ') && !echo_.starts_with(' ') &&
+             echo_.starts_with(text.substr(1))) {
+    text.remove_prefix(1);  // the space that tokenizers of SentencePiece put before a text
+  }
   echo_.remove_prefix(std::min(text.size(), echo_.size()));
   // A character counts in the token that has its first byte.
   offset_ += std::ranges::count_if(

@@ -31,6 +31,17 @@ constexpr absl::Duration kLinger = absl::Seconds(2);
 // The beginning of every answer.
 constexpr std::string_view kVersion = "HTTP/1.1 ";
 
+// A request of HTTP/1.2 or a later 1.x is one of 1.1 to whoever knows no later one (RFC 9110, 2.5).
+// Changes the version in the request line, if that is there whole.
+void ReadAsOnePointOne(asio::mutable_buffer bytes) {
+  char* const begin = static_cast<char*>(bytes.data());
+  const std::string_view text(begin, bytes.size());
+  const std::string_view line = text.substr(0, text.find('\r'));
+  if (line.size() == text.size() || !IsOtherVersion(line)) return;
+  if (!line.substr(line.rfind(' ') + 1).starts_with("HTTP/1.") || line.back() < '2') return;
+  begin[line.size() - 1] = '1';
+}
+
 }  // namespace
 
 HttpConnection::HttpConnection(std::unique_ptr<ByteStream> stream,
@@ -189,6 +200,7 @@ asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
   Arm(limits().header_timeout);
   while (!parser.is_header_done()) {
     error_code error = http::error::need_more;
+    ReadAsOnePointOne(buffer_.data());
     if (buffer_.size() > 0) buffer_.consume(parser.put(buffer_.data(), error));
     if (!error) continue;
     if (error != http::error::need_more) {

@@ -54,6 +54,8 @@ std::optional<HttpProblem> Inflate(std::string_view coding, size_t max_bytes,
   const HttpProblem broken = {400,
                               absl::StrCat("the body is no ", IsGzip(coding) ? "gzip" : "deflate",
                                            ", as its Content-Encoding says")};
+  const std::string format = IsGzip(coding) ? "gzip" : "deflate";
+  const HttpProblem cut = {400, absl::StrCat("the body's ", format, " ended before its end")};
   const HttpProblem no_room = {503, "too many bodies are being received"};
   Stream stream(FormatOf(coding, *body));
   if (!stream.ok) return no_room;
@@ -81,11 +83,15 @@ std::optional<HttpProblem> Inflate(std::string_view coding, size_t max_bytes,
     if (result == Z_STREAM_END) {
       if (stream.z.avail_in == 0) break;
       // Files of gzip may follow one another.
-      if (!IsGzip(coding) || inflateReset(&stream.z) != Z_OK) return broken;
+      if (!IsGzip(coding) || stream.z.avail_in < 2 || stream.z.next_in[0] != 0x1f ||
+          stream.z.next_in[1] != 0x8b) {
+        return HttpProblem{400, absl::StrCat("the body has bytes behind the end of its ", format)};
+      }
+      if (inflateReset(&stream.z) != Z_OK) return no_room;
     } else if (result != Z_OK && !(result == Z_BUF_ERROR && stream.z.avail_out == 0)) {
       return broken;
     } else if (stream.z.avail_in == 0 && stream.z.avail_out > 0) {
-      return broken;  // it ends in the middle
+      return cut;
     }
   }
   if (size > max_bytes) {

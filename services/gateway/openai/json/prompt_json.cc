@@ -16,7 +16,7 @@
 namespace continuo::gateway::openai {
 namespace {
 
-absl::Status ReadPart(const Json& part, const std::string& path, std::string* text) {
+absl::StatusOr<std::string> PartText(const Json& part, const std::string& path) {
   if (!part.is_object()) return WrongType(path, "an object", part);
   std::string type, piece;
   RETURN_IF_ERROR(ReadText(part, "type", path, &type));
@@ -29,18 +29,23 @@ absl::Status ReadPart(const Json& part, const std::string& path, std::string* te
     return protocol::FieldError(absl::StrCat(path, ".", member), "is needed");
   }
   RETURN_IF_ERROR(ReadText(part, member, path, &piece));
-  text->append(piece);
-  return absl::OkStatus();
+  return piece;
 }
 
-absl::Status ReadContent(const Json& content, const std::string& path, std::string* text) {
+absl::Status ReadContent(const Json& content, const std::string& path, v1::ChatMessage* message) {
   if (content.is_string()) {
-    *text = content.get<std::string>();
+    message->set_content(content.get<std::string>());
     return absl::OkStatus();
   }
   if (!content.is_array()) return WrongType(path, "a string or an array of parts", content);
   for (size_t i = 0; i < content.size(); ++i) {
-    RETURN_IF_ERROR(ReadPart(content[i], absl::StrCat(path, "[", i, "]"), text));
+    ASSIGN_OR_RETURN(std::string text, PartText(content[i], absl::StrCat(path, "[", i, "]")));
+    // One part alone is the content.
+    if (content.size() == 1) {
+      message->set_content(std::move(text));
+    } else {
+      message->add_content_parts(std::move(text));
+    }
   }
   return absl::OkStatus();
 }
@@ -61,7 +66,7 @@ absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMess
   std::string refusal;
   RETURN_IF_ERROR(ReadText(json, "refusal", path, &refusal));
   if (const Json* const content = Find(json, "content"); content != nullptr) {
-    return ReadContent(*content, path + ".content", message->mutable_content());
+    return ReadContent(*content, path + ".content", message);
   }
   // An assistant's message may have only calls or a refusal.
   if (message->role() == "assistant") {

@@ -40,6 +40,8 @@ absl::Status ReadSeed(const Json& body, v1::Sampling* sampling) {
         "seed", absl::StrCat("is ", seed->dump(),
                              ", must be from -9223372036854775808 to 18446744073709551615"));
   }
+  // vLLM's and llama.cpp's clients write "another one each time" so.
+  if (integer->is_negative && integer->magnitude == 1) return absl::OkStatus();
   // OpenAI's seeds have a sign; its two's complement is as good a seed.
   sampling->set_seed(integer->is_negative ? ~integer->magnitude + 1 : integer->magnitude);
   return absl::OkStatus();
@@ -327,26 +329,34 @@ absl::Status ReadCompletionsOnly(const Json& body, std::vector<v1::GenerateReque
 }
 
 // Reads the arguments of the chat template. Members of the body that are one of them stand behind
-// chat_template_kwargs.
-absl::Status ReadTemplateArguments(const Json& body, v1::Conversation* conversation) {
-  Json arguments = Json::object();
-  if (const Json* const given = Find(body, "chat_template_kwargs"); given != nullptr) {
+// chat_template_kwargs. Values are passed on as the client wrote them, `text` being the body: a
+// template sees the order of their members, and the worker checks their numbers.
+absl::Status ReadTemplateArguments(const Json& body, std::string_view text,
+                                   v1::Conversation* conversation) {
+  const Json* const given = Find(body, "chat_template_kwargs");
+  std::string members;
+  if (given != nullptr) {
     if (!given->is_object()) return WrongType("chat_template_kwargs", "an object", *given);
-    arguments = *given;
+    const std::string_view object = MemberText(text, "chat_template_kwargs");
+    if (!given->empty()) members = object.substr(1, object.size() - 2);
   }
+  const auto add = [&](const char* name, std::string_view value) {
+    if (given != nullptr && given->contains(name)) return;
+    absl::StrAppend(&members, members.empty() ? "\"" : ",\"", name, "\":", std::string(value));
+  };
   std::optional<std::string> effort;
   RETURN_IF_ERROR(Read(body, "reasoning_effort", &effort));
   if (effort.has_value()) {
-    arguments.emplace("reasoning_effort", *effort);
+    add("reasoning_effort", MemberText(text, "reasoning_effort"));
     if (*effort == "none") {
-      for (const char* name : {"enable_thinking", "thinking"}) arguments.emplace(name, false);
+      for (const char* name : {"enable_thinking", "thinking"}) add(name, "false");
     }
   }
   if (const Json* const documents = Find(body, "documents"); documents != nullptr) {
     if (!documents->is_array()) return WrongType("documents", "an array", *documents);
-    arguments.emplace("documents", *documents);
+    add("documents", MemberText(text, "documents"));
   }
-  if (!arguments.empty()) conversation->set_template_arguments(arguments.dump());
+  if (!members.empty()) conversation->set_template_arguments(absl::StrCat("{", members, "}"));
   return absl::OkStatus();
 }
 
@@ -365,7 +375,7 @@ absl::Status ReadConversation(const Json& body, std::string_view text,
   RETURN_IF_ERROR(Read(body, "add_generation_prompt", &add_prompt));
   RETURN_IF_ERROR(Read(body, "chat_template", &chat_template));
   conversation->set_chat_template(chat_template.value_or(""));
-  RETURN_IF_ERROR(ReadTemplateArguments(body, conversation));
+  RETURN_IF_ERROR(ReadTemplateArguments(body, text, conversation));
   RETURN_IF_ERROR(ReadMessages(body, conversation));
   RETURN_IF_ERROR(ReadTools(body, text, conversation, tool_places));
   if (continue_final.value_or(false)) conversation->set_continue_final_message(true);

@@ -49,6 +49,25 @@ OrderedJson DetailsOf(std::string_view field) {
           {"unsupported", OrderedJson::array({"thread"})}};
 }
 
+// The number that stands behind `words` in the text, "" if none does.
+std::string NumberBehind(std::string_view text, std::string_view words) {
+  const size_t at = text.find(words);
+  if (at == text.npos) return "";
+  text.remove_prefix(at + words.size());
+  return std::string(text.substr(0, text.find_first_not_of("0123456789")));
+}
+
+// The words for a prompt that is too long by which clients of Anthropic's API know that they have
+// to shorten the conversation.
+std::string TooLongMessage(std::string_view message) {
+  const std::string most = NumberBehind(message, "maximum context length is ");
+  const std::string has = NumberBehind(message, "your messages have ");
+  if (most.empty() || has.empty() || message.find(has + " tokens") == message.npos) {
+    return absl::StrCat("prompt is too long: ", std::string(message));
+  }
+  return absl::StrCat("prompt is too long: ", has, " tokens > ", most, " maximum");
+}
+
 }  // namespace
 
 std::string MessagesParamOf(const ParamNames& names, std::string_view field) {
@@ -86,10 +105,9 @@ std::string MessagesErrorJson(const ParamNames& names, const absl::Status& statu
     const std::string prefix = field + ": ";
     if (message.starts_with(prefix)) {
       message.erase(0, prefix.size());
-      // The words that client libraries look for stand for themselves.
-      if (protocol::ReasonOf(status) != protocol::kReasonContextTooLong) {
-        message = absl::StrCat(MessagesParamOf(names, field), ": ", message);
-      }
+      message = protocol::ReasonOf(status) == protocol::kReasonContextTooLong
+                    ? TooLongMessage(message)
+                    : absl::StrCat(MessagesParamOf(names, field), ": ", message);
     }
   }
   // A message without a reason may come from a library and disclose anything.

@@ -72,6 +72,7 @@ absl::Status ReadTextContent(const Json& content, const std::string& path, std::
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string place = absl::StrCat(path, "[", i, "]");
     ASSIGN_OR_RETURN(const std::string type, TypeOf(content[i], place));
+    if (i > 0) text->append("\n");
     if (type == "document") {
       RETURN_IF_ERROR(AppendDocument(content[i], place, text));
     } else if (type != "text") {

@@ -38,6 +38,7 @@ absl::Status ReadParts(const Json& parts, const std::string& path, std::string* 
     RETURN_IF_ERROR(
         CheckObject(is_text ? responses::kTextPart : responses::kRefusalPart, parts[i], place));
     RETURN_IF_ERROR(NeedText(parts[i], is_text ? "text" : "refusal", place, &piece));
+    if (i > 0) text->append("\n");
     text->append(piece);
   }
   return absl::OkStatus();

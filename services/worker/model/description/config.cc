@@ -65,6 +65,8 @@ void WarnOfUnsupportedDefaults(const JsonObject& json, std::vector<std::string>&
       {"forced_bos_token_id", kNone, nullptr},
       {"forced_eos_token_id", kNone, nullptr},
       {"guidance_scale", 1, nullptr},
+      {"max_length", 20, "max_tokens"},
+      {"max_new_tokens", kNone, "max_tokens"},
       {"min_length", 0, "min_tokens"},
       {"min_new_tokens", 0, "min_tokens"},
       {"no_repeat_ngram_size", 0, "frequency_penalty"},
@@ -121,7 +123,15 @@ absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_
     defaults.temperature = number("temperature", 0, 100);
     defaults.top_p = number("top_p", kTiny, 1);
     defaults.min_p = number("min_p", 0, 1);
-    defaults.repetition_penalty = number("repetition_penalty", kTiny, 2);
+    // The least one that counts would make nonsense of every answer.
+    if (const nlohmann::json& penalty = json.Raw("repetition_penalty");
+        penalty.is_number() && penalty.get<double>() <= 0) {
+      config.warnings.push_back(absl::StrCat(json.name(), ": repetition_penalty is ",
+                                             ShowJson(penalty),
+                                             "; it must be above 0, and 1 is used"));
+    } else {
+      defaults.repetition_penalty = number("repetition_penalty", kTiny, 2);
+    }
     if (json.Has("top_k")) {
       const double top_k =
           json.Clamped("top_k", -1, std::numeric_limits<int32_t>::max(), &config.warnings);

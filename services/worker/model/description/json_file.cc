@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "services/base/check.h"
 #include "services/base/json_text.h"
 #include "services/base/status_macros.h"
@@ -135,14 +136,14 @@ double JsonObject::Clamped(std::string_view field, double min, double max,
                            std::vector<std::string>* warnings) {
   const nlohmann::json& value = Raw(field);
   if (!value.is_number()) {
-    Fail(field, absl::StrCat("it must be a number from ", min, " to ", max));
+    Fail(field, absl::StrFormat("it must be a number from %.10g to %.10g", min, max));
     return min;
   }
   const double wanted = value.get<double>(), v = std::clamp(wanted, min, max);
   if (v != wanted) {
-    warnings->push_back(absl::StrCat(name_, ": ", std::string(field), " is ", ShowJson(value),
-                                     "; it must be from ", min, " to ", max, ", and ", v,
-                                     " is used"));
+    warnings->push_back(
+        absl::StrFormat("%s: %s is %s; it must be from %.10g to %.10g, and %.10g is used", name_,
+                        std::string(field), ShowJson(value), min, max, v));
   }
   return v;
 }

@@ -91,11 +91,13 @@ absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& co
   text::ChatPrompt prompt;
   prompt.messages.reserve(conversation.messages_size());
   for (const v1::ChatMessage& message : conversation.messages()) {
-    prompt.messages.push_back({.role = message.role(),
-                               .content = message.content(),
-                               .reasoning = message.reasoning(),
-                               .tool_call_id = message.tool_call_id(),
-                               .name = message.name()});
+    prompt.messages.push_back(
+        {.role = message.role(),
+         .content = message.content(),
+         .parts = {message.content_parts().begin(), message.content_parts().end()},
+         .reasoning = message.reasoning(),
+         .tool_call_id = message.tool_call_id(),
+         .name = message.name()});
     for (const v1::ToolCall& call : message.tool_calls()) {
       prompt.messages.back().tool_calls.push_back(
           {.id = call.id(), .name = call.name(), .arguments = call.arguments()});

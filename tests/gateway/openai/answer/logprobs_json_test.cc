@@ -46,6 +46,19 @@ TEST(CompletionLogprobsTest, SpecialTokensThatAPromptWritesCountInOffsets) {
   EXPECT_EQ(json["text_offset"], Json::parse("[4,7,8,8]"));
 }
 
+TEST(CompletionLogprobsTest, ASpaceThatTheTokenizerPutInFrontDoesNotCount) {
+  CompletionLogprobs logprobs("Once up</s>b<s> c");
+  logprobs.AddFirst(Special("<s>"));
+  for (const char* token : {" Once", " up"}) logprobs.Add(Score(token));
+  logprobs.Add(Score("", "</s>"));
+  logprobs.Add(Score(" b"));
+  logprobs.Add(Score("", "<s>"));
+  logprobs.Add(Score(" c"));
+  logprobs.Add(Score(" d"));  // of the answer
+  logprobs.Add(Score("e"));
+  EXPECT_EQ(Json::parse(logprobs.Take())["text_offset"], Json::parse("[0,0,4,7,11,12,15,17,19]"));
+}
+
 TEST(CompletionLogprobsTest, WithoutARepeatedTextSpecialTokensHaveNoPartInIt) {
   CompletionLogprobs logprobs("");
   logprobs.AddFirst(Special("<s>"));

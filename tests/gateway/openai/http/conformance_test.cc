@@ -238,8 +238,13 @@ TEST_F(ConformanceTest, LinesAreHttps) {
        "Connection: Upgrade, HTTP2-Settings||",
        200},
       {"GET /healthz HTTP/1.1|Host: a|Content-Length: 3||abc", 200},
+      // A later minor version is read as the last one that is known.
+      {"GET /healthz HTTP/1.2|Host: a||", 200},
+      {"GET /healthz HTTP/1.9|Host: a||", 200},
   });
   ExpectRefused({
+      {"GET /healthz HTTP/1.2||", 400},  // without Host
+      {"GET /healthz HTTP/1.10|Host: a||", 400},
       {"GET /healthz HTTP/2.0|Host: a||", 505},
       {"GET /healthz HTTP/9.9|Host: a||", 505},
       {"PRI * HTTP/2.0||SM||", 505},

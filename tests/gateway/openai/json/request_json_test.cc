@@ -70,7 +70,7 @@ TEST(RequestJsonTest, WhatEveryPromptRepeatsIsBounded) {
 
 TEST(RequestJsonTest, EverySamplingMemberHasItsField) {
   const v1::GenerateRequest request =
-      Chat(R"(,"temperature":0.5,"top_p":0.25,"top_k":7,"min_p":0.125,"seed":-1,"n":3,
+      Chat(R"(,"temperature":0.5,"top_p":0.25,"top_k":7,"min_p":0.125,"seed":-2,"n":3,
               "repetition_penalty":1.5,"presence_penalty":-1,"frequency_penalty":2,
               "logit_bias":{"5":-100,"70000":1.5},"max_completion_tokens":9,"min_tokens":2,
               "stop":["a","b"],"ignore_eos":true,"logprobs":true,"top_logprobs":4)")
@@ -80,7 +80,7 @@ TEST(RequestJsonTest, EverySamplingMemberHasItsField) {
   EXPECT_EQ(s.top_p(), 0.25f);
   EXPECT_EQ(s.top_k(), 7);
   EXPECT_EQ(s.min_p(), 0.125f);
-  EXPECT_EQ(s.seed(), ~uint64_t{0});
+  EXPECT_EQ(s.seed(), ~uint64_t{1});
   EXPECT_EQ(s.num_sequences(), 3);
   EXPECT_EQ(s.repetition_penalty(), 1.5f);
   EXPECT_EQ(s.presence_penalty(), -1.0f);
@@ -116,14 +116,25 @@ TEST(RequestJsonTest, TheNewerNameOfTheLimitWins) {
       Chat(R"(,"max_tokens":5,"max_completion_tokens":6)").requests[0].stopping().max_tokens(), 6);
 }
 
-TEST(RequestJsonTest, TextPartsAreJoined) {
+TEST(RequestJsonTest, ASeedOfMinusOneIsNone) {
+  for (const char* seed : {"-1", "-1.0", "-1e0", "null"}) {
+    EXPECT_FALSE(Chat(absl::StrCat(R"(,"seed":)", seed)).requests[0].sampling().has_seed()) << seed;
+  }
+  for (const char* seed : {"0", "-0.0", "1", "-2", "18446744073709551615"}) {
+    EXPECT_TRUE(Chat(absl::StrCat(R"(,"seed":)", seed)).requests[0].sampling().has_seed()) << seed;
+  }
+}
+
+TEST(RequestJsonTest, TextPartsStayParts) {
   const auto call = ParseCall(Endpoint::kChat, R"({"messages":[
       {"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
       {"role":"assistant","content":null},{"role":"tool","tool_call_id":"7","content":"c"}]})");
   ASSERT_TRUE(call.ok()) << call.status();
   const v1::Conversation& conversation = call->requests[0].conversation();
   EXPECT_EQ(conversation.messages(0).role(), "system");
-  EXPECT_EQ(conversation.messages(0).content(), "ab");
+  EXPECT_EQ(conversation.messages(0).content(), "");
+  EXPECT_THAT(conversation.messages(0).content_parts(), ElementsAre("a", "b"));
+  EXPECT_EQ(conversation.messages(1).content_parts_size(), 0);
   EXPECT_EQ(conversation.messages(1).content(), "");
   EXPECT_EQ(conversation.messages(2).tool_call_id(), "7");
 }
@@ -278,7 +289,7 @@ TEST(RequestJsonTest, OptionsOfAStreamThatAreNotThereAreRejected) {
 
 TEST(RequestJsonTest, IntegersMayBeWrittenWithAPointOrAnExponent) {
   const v1::GenerateRequest request =
-      Chat(R"(,"max_tokens":16.0,"n":2.0e0,"top_k":1e1,"seed":-1.0,"min_tokens":-0.0,
+      Chat(R"(,"max_tokens":16.0,"n":2.0e0,"top_k":1e1,"seed":-2.0,"min_tokens":-0.0,
               "stop_token_ids":[5.0,1e2],"logprobs":true,"top_logprobs":3.0,"priority":-1e1)")
           .requests[0];
   EXPECT_EQ(request.stopping().max_tokens(), 16);
@@ -286,7 +297,7 @@ TEST(RequestJsonTest, IntegersMayBeWrittenWithAPointOrAnExponent) {
   EXPECT_THAT(request.stopping().token_ids(), ElementsAre(5, 100));
   EXPECT_EQ(request.sampling().num_sequences(), 2);
   EXPECT_EQ(request.sampling().top_k(), 10);
-  EXPECT_EQ(request.sampling().seed(), ~uint64_t{0});
+  EXPECT_EQ(request.sampling().seed(), ~uint64_t{1});
   EXPECT_EQ(request.output().logprobs(), 3);
   EXPECT_EQ(request.priority(), -10);
   EXPECT_THAT(
@@ -360,12 +371,19 @@ TEST(RequestJsonTest, SomeMembersAreArgumentsOfTheTemplate) {
   EXPECT_EQ(arguments(""), "");
   EXPECT_EQ(arguments(R"(,"reasoning_effort":"low")"), R"({"reasoning_effort":"low"})");
   EXPECT_EQ(arguments(R"(,"reasoning_effort":"none")"),
-            R"({"enable_thinking":false,"reasoning_effort":"none","thinking":false})");
+            R"({"reasoning_effort":"none","enable_thinking":false,"thinking":false})");
   // Those of chat_template_kwargs are the client's last word.
   EXPECT_EQ(arguments(R"(,"documents":[{"text":"d"}],"reasoning_effort":"none",
                          "chat_template_kwargs":{"enable_thinking":true,"thinking":1})"),
-            R"({"documents":[{"text":"d"}],"enable_thinking":true,"reasoning_effort":"none",)"
-            R"("thinking":1})");
+            R"({"enable_thinking":true,"thinking":1,"reasoning_effort":"none",)"
+            R"("documents":[{"text":"d"}]})");
+  // A template sees the members of values in the client's order, and its numbers.
+  EXPECT_EQ(arguments(R"(,"documents":[{"title":"T","text":"x","doc_id":1.0}],
+                         "chat_template_kwargs": {"z": {"y":1,"b":18446744073709551616} } )"),
+            R"({"z": {"y":1,"b":18446744073709551616} ,)"
+            R"("documents":[{"title":"T","text":"x","doc_id":1.0}]})");
+  EXPECT_EQ(arguments(R"(,"chat_template_kwargs": { },"reasoning_effort":"l\u006fw")"),
+            R"({"reasoning_effort":"l\u006fw"})");
 }
 
 TEST(RequestJsonTest, EveryFormOfMessageIsRead) {

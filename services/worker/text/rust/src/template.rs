@@ -344,13 +344,13 @@ fn text_of(content: &Json) -> Option<&str> {
     }
 }
 
-/// The text of parts that are all text.
+/// The text of parts that are all text, joined by newlines.
 pub fn joined(parts: &[Json]) -> Option<String> {
     let text = |part: &Json| match part.get("type") {
         Some(Json::String(kind)) if kind == "text" => Some(part.get("text")?.as_str()?.to_owned()),
         _ => None,
     };
-    parts.iter().map(text).collect()
+    Some(parts.iter().map(text).collect::<Option<Vec<String>>>()?.join("\n"))
 }
 
 /// What a message holds in another form.
