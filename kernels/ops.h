@@ -6,6 +6,7 @@
 #include "kernels/matmul_ops.h"
 #include "kernels/row_ops.h"
 #include "kernels/sampling_ops.h"
+#include "kernels/state_ops.h"
 
 namespace continuo::kernels {
 
@@ -25,6 +26,7 @@ struct Ops {
   RowOps& rows;
   AttentionOps& attention;
   ExpertOps& experts;
+  StateOps& states;
   SamplingOps& sampling;
 };
 

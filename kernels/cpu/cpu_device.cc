@@ -19,7 +19,8 @@ CpuDevice::CpuDevice(const KernelTable& kernels, int num_threads, host::Place pl
       matmul_(context_, rows_),
       attention_(context_, rows_),
       experts_(context_, rows_, matmul_),
-      ops_{matmul_, rows_, attention_, experts_, sampling_} {}
+      states_(context_),
+      ops_{matmul_, rows_, attention_, experts_, states_, sampling_} {}
 
 CpuDevice::~CpuDevice() {
   for (const auto& [data, bytes] : allocations_) munmap(data, bytes);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/matmul/cpu_experts.h"
 #include "kernels/cpu/matmul/cpu_matmul.h"
 #include "kernels/cpu/ops/cpu_row_ops.h"
+#include "kernels/cpu/ops/cpu_state_ops.h"
 #include "kernels/cpu/runtime/cpu_context.h"
 #include "kernels/device.h"
 
@@ -46,6 +47,7 @@ class CpuDevice : public Device {
   CpuMatMul matmul_;
   CpuAttention attention_;
   CpuExperts experts_;
+  CpuStateOps states_;
   SamplingOps sampling_;
   const Ops ops_;
   std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address

@@ -39,7 +39,8 @@ CudaDevice::CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<CudaCon
                   .wgmma_prefill = options.options.wgmma_prefill}),
       experts_(*context_, *rows_, *matmul_, options.options.deterministic),
       sampling_(*context_),
-      ops_{*matmul_, *rows_, attention_, experts_, sampling_} {}
+      states_(*context_),
+      ops_{*matmul_, *rows_, attention_, experts_, states_, sampling_} {}
 
 CudaDevice::~CudaDevice() {
   // Memory must not be in use when it is freed. An error belongs to earlier work.

@@ -21,6 +21,7 @@
 #include "kernels/cuda/runtime/device_info.h"
 #include "kernels/cuda/runtime/pinned_buffer.h"
 #include "kernels/cuda/sampling/cuda_sampling.h"
+#include "kernels/cuda/states/cuda_states.h"
 #include "kernels/device.h"
 #include "kernels/device_options.h"
 
@@ -85,6 +86,7 @@ class CudaDevice : public Device {
   CudaAttention attention_;
   CudaExperts experts_;
   CudaSampling sampling_;
+  CudaStateOps states_;
   const Ops ops_;
 };
 

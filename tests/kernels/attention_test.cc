@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "gtest/gtest.h"
-#include "kernels/arithmetic.h"
+#include "kernels/math/arithmetic.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/paged_case.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 
 #include <bit>
 #include <cmath>

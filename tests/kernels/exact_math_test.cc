@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 
 #include <bit>
 #include <cmath>

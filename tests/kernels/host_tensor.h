@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/bfloat16.h"
 #include "kernels/cpu/isa/pick_kernels.h"
 #include "kernels/device.h"
+#include "kernels/math/bfloat16.h"
 #include "services/base/check.h"
 #include "services/base/random.h"
 #include "tests/testing/reference_ops.h"

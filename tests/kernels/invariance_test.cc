@@ -5,8 +5,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/arithmetic.h"
 #include "kernels/device.h"
+#include "kernels/math/arithmetic.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/rank_sum.h"
 

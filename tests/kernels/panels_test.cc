@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "kernels/arithmetic.h"
-#include "kernels/bfloat16.h"
 #include "kernels/device.h"
+#include "kernels/math/arithmetic.h"
+#include "kernels/math/bfloat16.h"
 #include "tests/kernels/packed_weight.h"
 #include "tests/kernels/rank_sum.h"
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pins the bits of every op on fixed inputs, for each instruction set. They must be the same in
 // every build type, under every sanitizer and compiler. Whoever means to change them raises
-// kArithmeticVersion (kernels/arithmetic.h) and writes the new ones here; a failure prints them.
+// kArithmeticVersion (kernels/math/arithmetic.h) and writes the new ones here; a failure prints
+// them.
 #include <cstdio>
 #include <map>
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/arithmetic.h"
 #include "kernels/device.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/arithmetic.h"
+#include "kernels/math/exact_math.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/packed_weight.h"
 #include "tests/kernels/paged_case.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/arithmetic.h"
 #include "kernels/device.h"
 #include "kernels/host/thread_communicator.h"
+#include "kernels/math/arithmetic.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {

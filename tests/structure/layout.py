@@ -11,27 +11,29 @@ ALLOWED = {
     "services/base": "",
     "services/base/net": "",
     "kernels": "services/base",
+    "kernels/math": "",
     "kernels/host": "services/base kernels",
-    "kernels/cpu/isa": "kernels kernels/host",
+    "kernels/cpu/isa": "kernels/math kernels/host",
     "kernels/cpu/runtime": "services/base kernels kernels/host kernels/cpu/isa",
-    "kernels/cpu/attention": "services/base kernels kernels/host kernels/cpu/isa kernels/cpu/runtime",
-    "kernels/cpu/matmul": "services/base kernels kernels/host kernels/cpu/isa kernels/cpu/runtime",
-    "kernels/cpu/ops": "services/base kernels kernels/host kernels/cpu/matmul kernels/cpu/runtime",
+    "kernels/cpu/attention": "services/base kernels kernels/math kernels/host kernels/cpu/isa kernels/cpu/runtime",
+    "kernels/cpu/matmul": "services/base kernels kernels/math kernels/host kernels/cpu/isa kernels/cpu/runtime",
+    "kernels/cpu/ops": "services/base kernels kernels/math kernels/host kernels/cpu/matmul kernels/cpu/runtime",
     "kernels/cpu": "services/base kernels kernels/host kernels/cpu/attention kernels/cpu/isa kernels/cpu/matmul "
                    "kernels/cpu/ops kernels/cpu/runtime",
-    "kernels/cuda/runtime": "services/base kernels kernels/host",
+    "kernels/cuda/runtime": "services/base kernels kernels/math kernels/host",
     "kernels/cuda/formats": "services/base kernels kernels/host kernels/cuda/runtime",
     "kernels/cuda/ops": "services/base kernels kernels/cuda/formats kernels/cuda/runtime",
     "kernels/cuda/matmul": "services/base kernels kernels/cuda/formats kernels/cuda/ops kernels/cuda/runtime",
-    "kernels/cuda/experts": "services/base kernels kernels/cuda/formats kernels/cuda/matmul kernels/cuda/ops "
-                            "kernels/cuda/runtime",
-    "kernels/cuda/attention": "services/base kernels kernels/cuda/formats kernels/cuda/runtime",
-    "kernels/cuda/sampling": "kernels kernels/cuda/runtime",
+    "kernels/cuda/experts": "services/base kernels kernels/math kernels/cuda/formats kernels/cuda/matmul "
+                            "kernels/cuda/ops kernels/cuda/runtime",
+    "kernels/cuda/attention": "services/base kernels kernels/math kernels/cuda/formats kernels/cuda/runtime",
+    "kernels/cuda/sampling": "kernels kernels/math kernels/cuda/runtime",
+    "kernels/cuda/states": "services/base kernels kernels/math kernels/cuda/runtime",
     "kernels/cuda/collectives": "services/base kernels kernels/cuda/runtime",
     "kernels/cuda/faults": "services/base kernels kernels/cuda/runtime",
     "kernels/cuda": "services/base kernels kernels/host kernels/cuda/attention kernels/cuda/collectives "
                     "kernels/cuda/experts kernels/cuda/matmul kernels/cuda/ops kernels/cuda/runtime "
-                    "kernels/cuda/sampling",
+                    "kernels/cuda/sampling kernels/cuda/states",
     "kernels/factory": "services/base kernels kernels/host kernels/cpu kernels/cpu/isa kernels/cuda "
                        "kernels/cuda/faults kernels/cuda/runtime",
     "services/protocol": "services/base proto",
@@ -39,8 +41,8 @@ ALLOWED = {
     "services/common/grpc": "services/base services/common services/protocol proto",
     "services/common/telemetry": "services/base services/base/net services/common services/protocol proto",
     "services/common/trust": "services/base services/common services/protocol",
-    "services/worker/gguf": "services/base kernels",
-    "services/worker/quantised": "services/base kernels",
+    "services/worker/gguf": "services/base kernels/math",
+    "services/worker/quantised": "services/base kernels kernels/math",
     "services/worker/text": "services/base services/worker/gguf services/worker/text/response "
                             "services/worker/text/tokenizer_files",
     "services/worker/text/calls": "services/base services/worker/text services/worker/text/grammar "
@@ -55,17 +57,18 @@ ALLOWED = {
     "services/worker/text/rust/src/jinja": "",
     "services/worker/text/rust/src/python": "",
     "services/worker/model": "kernels",
-    "services/worker/model/description": "services/base kernels services/worker/gguf services/worker/quantised",
-    "services/worker/model/checkpoint": "services/base kernels services/worker/gguf "
+    "services/worker/model/description": "services/base kernels/math services/worker/gguf services/worker/quantised",
+    "services/worker/model/checkpoint": "services/base kernels kernels/math services/worker/gguf "
                                         "services/worker/model/description services/worker/quantised",
-    "services/worker/model/network": "services/base kernels services/worker/model/checkpoint "
+    "services/worker/model/network": "services/base kernels kernels/math services/worker/model/checkpoint "
                                      "services/worker/model/description",
-    "services/worker/model/run": "services/base kernels services/worker/model services/worker/model/checkpoint "
-                                 "services/worker/model/description services/worker/model/network",
+    "services/worker/model/run": "services/base kernels kernels/math services/worker/model "
+                                 "services/worker/model/checkpoint services/worker/model/description "
+                                 "services/worker/model/network",
     "services/worker/model/load": "services/base kernels services/worker/model services/worker/model/checkpoint "
                                   "services/worker/model/description services/worker/model/network "
                                   "services/worker/model/run",
-    "services/worker/model/tools": "services/base kernels services/worker/model/checkpoint "
+    "services/worker/model/tools": "services/base kernels/math services/worker/model/checkpoint "
                                    "services/worker/model/description",
     "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint "
                                 "services/worker/model/description services/worker/model/load services/worker/text "

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 #include "services/base/check.h"
 
 namespace continuo::testing {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "kernels/cpu/runtime/rows.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/cpu/runtime/rows.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {

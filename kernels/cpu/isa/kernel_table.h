@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/arithmetic.h"
 #include "kernels/host/group_constants.h"
+#include "kernels/math/arithmetic.h"
 
 namespace continuo::kernels::cpu {
 
@@ -119,6 +119,26 @@ struct KvChunkArgs {
   bool write_partial;
 };
 
+// Rows of one sequence at one head of a recurrent state, in order (StateOps::UpdateStates). For
+// each row: u = (v - decay · Sᵀk) · strength, or without the delta rule v · strength; S = decay · S
+// + k uᵀ; out = Sᵀq + *skip · v.
+struct StateBlock {
+  float* out;    // [num_rows, value_stride]
+  float* state;  // S: [key_dim, state_stride]
+  size_t state_stride;
+  const float* q;  // [num_rows, key_dim]
+  const float* k;
+  const float* v;  // [num_rows, value_stride]
+  size_t value_stride;
+  const float* decay;  // one a row, gate_stride apart
+  const float* strength;
+  size_t gate_stride;
+  const float* skip;  // null: 0
+  size_t num_rows;
+  size_t key_dim;      // a multiple of 4
+  size_t num_columns;  // of S, v and out that are computed; a multiple of 16
+};
+
 // The inner loops that differ per instruction set, chosen once when the device is made. Every
 // sum has one order, which is part of the set's arithmetic (docs/arithmetic.md).
 //
@@ -168,6 +188,12 @@ struct KernelTable {
   void (*divide)(float* out, const float* in, float divisor, size_t n);
   // (low, high) = (low·cos − high·sin, high·cos + low·sin), in place
   void (*rotate)(float* low, float* high, const float* cos, const float* sin, size_t n);
+  // out = bias + Σ taps[j * tap_stride + i] · rows[j][i] for i below n, j from 0 to width - 1;
+  // every product and sum is rounded. A null bias is 0.
+  void (*conv_row)(float* out, const float* const* rows, const float* taps, size_t tap_stride,
+                   size_t width, const float* bias, size_t n);
+  // Without and with the delta rule.
+  void (*update_state[2])(const StateBlock& block);
 };
 
 extern const KernelTable kScalarKernels;

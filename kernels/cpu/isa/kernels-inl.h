@@ -227,6 +227,7 @@ static void Dots(const DotBlock& b) {
 }
 
 #include "kernels/cpu/isa/attention-inl.h"
+#include "kernels/cpu/isa/state-inl.h"
 
 // ---- Rows ----
 
@@ -407,5 +408,7 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       AddScaled,
       Divide,
       Rotate,
+      ConvRow,
+      {UpdateState<false>, UpdateState<true>},
   };
 }

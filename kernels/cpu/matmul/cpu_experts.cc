@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/cpu/runtime/rows.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "kernels/tensor_rows.h"
 #include "services/base/check.h"
 

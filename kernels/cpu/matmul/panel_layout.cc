@@ -7,8 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/bfloat16.h"
 #include "kernels/host/group_rounding.h"
+#include "kernels/math/bfloat16.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/arithmetic.h"
 #include "kernels/cpu/isa/kernel_table.h"
+#include "kernels/math/arithmetic.h"
 #include "kernels/tensor.h"
 
 namespace continuo::kernels::cpu {

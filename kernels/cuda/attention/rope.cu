@@ -2,7 +2,7 @@
 #include "kernels/cuda/attention/rope.h"
 
 #include "kernels/cuda/runtime/launch.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 
 namespace continuo::kernels::cuda {
 namespace {

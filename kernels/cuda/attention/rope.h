@@ -9,8 +9,8 @@
 // Launchers return the launch's error.
 namespace continuo::kernels::cuda {
 
-// AttentionOps::RopeAngles with the CPU's bits (kernels/exact_math.h in f64). angles f32 [rows, 2 *
-// num_frequencies]; positions [rows].
+// AttentionOps::RopeAngles with the CPU's bits (kernels/math/exact_math.h in f64). angles f32
+// [rows, 2 * num_frequencies]; positions [rows].
 cudaError_t RopeAngles(float* angles, const int32_t* positions, const float* frequencies,
                        int64_t rows, int64_t num_frequencies, float scale, KernelStream stream);
 

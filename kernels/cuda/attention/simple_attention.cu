@@ -5,9 +5,9 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/arithmetic.h"
 #include "kernels/cuda/formats/fp8.h"
 #include "kernels/cuda/runtime/launch.h"
+#include "kernels/math/arithmetic.h"
 
 namespace continuo::kernels::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/runtime/host_device.h"
 #include "kernels/cuda/runtime/launch.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 
 namespace continuo::kernels::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 
 // CONTINUO_HOST_DEVICE marks code that runs on the device and, so that tests reach it, on the host.
 #ifdef __CUDACC__
@@ -19,7 +19,7 @@ CONTINUO_HOST_DEVICE inline int64_t Max(int64_t a, int64_t b) { return a > b ? a
 CONTINUO_HOST_DEVICE inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Kernels see an element of a tensor as float (f32), as the bits in a uint16_t (bf16, as in
-// kernels/bfloat16.h), or as a Half (f16).
+// kernels/math/bfloat16.h), or as a Half (f16).
 struct Half {
   uint16_t bits;
 };

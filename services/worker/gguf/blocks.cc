@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 
 namespace continuo::gguf {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 
 namespace continuo::quantised {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/gpu/bench/ops_source.h"
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 
 namespace continuo {
 

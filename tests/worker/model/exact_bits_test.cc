@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/arithmetic.h"
 #include "kernels/device.h"
+#include "kernels/math/arithmetic.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/model_harness.h"

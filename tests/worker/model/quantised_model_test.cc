@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 #include "nlohmann/json.hpp"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"

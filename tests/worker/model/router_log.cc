@@ -170,10 +170,12 @@ class LoggedExperts : public kernels::ExpertOps {
 class LoggedDevice : public kernels::Device {
  public:
   LoggedDevice(kernels::Device& device, RouterLog& log)
-      : device_(device),
-        experts_(device, log),
-        ops_{device.ops().matmul, device.ops().rows, device.ops().attention, experts_,
-             device.ops().sampling} {}
+      : device_(device), experts_(device, log), ops_{device.ops().matmul,
+                                                     device.ops().rows,
+                                                     device.ops().attention,
+                                                     experts_,
+                                                     device.ops().states,
+                                                     device.ops().sampling} {}
 
   std::string name() const override { return device_.name(); }
   const kernels::Ops& ops() const override { return ops_; }

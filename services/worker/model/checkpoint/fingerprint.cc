@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "kernels/arithmetic.h"
+#include "kernels/math/arithmetic.h"
 
 namespace continuo::model {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/checkpoint/shard.h"
 
-#include "kernels/arithmetic.h"
+#include "kernels/math/arithmetic.h"
 #include "services/base/check.h"
 
 namespace continuo::model {

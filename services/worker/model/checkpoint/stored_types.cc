@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 #include "services/worker/gguf/blocks.h"
 
 namespace continuo::model {

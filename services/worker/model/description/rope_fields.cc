@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/description/family.h"

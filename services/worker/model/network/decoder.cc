@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/bfloat16.h"
 #include "kernels/device.h"
+#include "kernels/math/bfloat16.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
 #include "kernels/tensor_rows.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 
 namespace continuo::model {
 namespace {

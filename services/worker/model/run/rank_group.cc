@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/arithmetic.h"
+#include "kernels/math/arithmetic.h"
 #include "services/base/check.h"
 
 namespace continuo::model {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <limits>
 
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "services/worker/model/run/philox.h"
 
 namespace continuo::model {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "services/worker/model/step_plan.h"
 
 namespace continuo::model {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 #include "nlohmann/json.hpp"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"

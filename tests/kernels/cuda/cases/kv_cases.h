@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/bfloat16.h"
 #include "kernels/device.h"
+#include "kernels/math/bfloat16.h"
 #include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/device_tensor.h"
 #include "tests/kernels/host_tensor.h"

@@ -14,7 +14,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/device.h"
-#include "kernels/exact_math.h"
+#include "kernels/math/exact_math.h"
 #include "services/worker/model/run/step_sampler.h"
 #include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/worker/model/run/sampler_cases.h"

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "kernels/bfloat16.h"
 #include "kernels/cuda/attention/byte_tile.h"
 #include "kernels/cuda/formats/fp8.h"
+#include "kernels/math/bfloat16.h"
 #include "tests/kernels/kv_bytes.h"
 
 namespace continuo::kernels::cuda {

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "cublasLt.h"
-#include "kernels/bfloat16.h"
 #include "kernels/cuda/formats/fp8.h"
+#include "kernels/math/bfloat16.h"
 #include "tests/kernels/cuda/shim/shim_state.h"
 
 using continuo::kernels::FromBF16;

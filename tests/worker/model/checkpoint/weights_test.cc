@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/bfloat16.h"
+#include "kernels/math/bfloat16.h"
 #include "services/worker/model/description/config.h"
 #include "tests/testing/tiny_model.h"
 

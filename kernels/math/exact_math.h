@@ -130,6 +130,15 @@ constexpr double ExactLog(double x) {
 // ln x, within 0.51 ulp.
 constexpr float ExactLog(float x) { return static_cast<float>(ExactLog(static_cast<double>(x))); }
 
+// ln(1 + e^x), within 2^-50 of it.
+constexpr double ExactSoftplus(double x) {
+  if (x > 40.0) return x;
+  const double t = ExactExp(x);
+  // 1 + t would lose places of a small t.
+  if (t < 1e-4) return t * (1.0 - t * (0.5 - t * (1.0 / 3.0 - t * 0.25)));
+  return ExactLog(1.0 + t);
+}
+
 // base^exponent for base > 0, within 2 + 2·|exponent · ln base| ulp.
 constexpr double ExactPow(double base, double exponent) {
   if (exponent == 0.0) return 1.0;
