@@ -119,8 +119,10 @@ class KillsTest(unittest.TestCase):
         def run(i):
             """The places at which stream `i` was cut."""
             request, cuts = self.requests[i], set()
-            # Again where another token came along.
-            for after in [*range(self.lengths[i])] * 3:
+            # Again where another token came along, as happens on a busy machine.
+            for after in [*range(self.lengths[i])] * 12:
+                if len(cuts) >= 0.95 * self.places[i]:
+                    break
                 if after in cuts:
                     continue
                 cutter.cut_first(request.request_id, after)

@@ -480,7 +480,6 @@ TEST_F(ApiTest, AnUnknownPathSaysSoAndNamesWhatIsThere) {
       {"/completions", "Is it /v1/completions?"},
       {"/v1/chat/completion", "Is it /v1/chat/completions?"},
       {"/v1/message", "Is it /v1/messages?"},
-      {"/v1/chat", "Is it /v1/chat/completions?"},
       {"/api/v1/models", "Is it /v1/models?"},
       {"/models/", "Is it /v1/models?"},
       {"/v1/chat/completions/chat/completions", "Is it /v1/chat/completions?"},

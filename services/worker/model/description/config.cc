@@ -129,6 +129,7 @@ absl::Status ParseDefaults(JsonObject& config_json, std::string_view generation_
       config.warnings.push_back(absl::StrCat(json.name(), ": repetition_penalty is ",
                                              ShowJson(penalty),
                                              "; it must be above 0, and 1 is used"));
+      defaults.repetition_penalty = 1.0f;
     } else {
       defaults.repetition_penalty = number("repetition_penalty", kTiny, 2);
     }

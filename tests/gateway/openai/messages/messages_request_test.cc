@@ -82,7 +82,7 @@ TEST(MessagesRequestTest, BlocksBecomeMessagesInTheirOrder) {
                                      "assistant: (hm)I look[t1 f{\"z\": 1, \"a\": [2.50]}][t2 g{}]",
                                      "assistant: and", "tool: one <- t1", "tool: error <- t2",
                                      "tool: error: no file <- t4", "user: and now?",
-                                     "tool: xy <- t3", "system: stay brief", "user: T\nd"));
+                                     "tool: x\ny <- t3", "system: stay brief", "user: T\nd"));
   EXPECT_FALSE(call->request.conversation().continue_final_message());
 }
 

@@ -63,7 +63,7 @@ TEST(ResponsesRequestTest, ItemsBecomeMessages) {
     {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
     {"role": "user", "content": "thanks"}])");
   EXPECT_THAT(LinesOf(Parse({{"input", input}}).request.conversation()),
-              ElementsAre("system: Be brief", "user: ab",
+              ElementsAre("system: Be brief", "user: a\nb",
                           "assistant: (hm)I look[c1 f{\"z\": 1}][c2 g{}]", "tool: one <- c1",
                           "tool: two <- c2", "assistant: (short)done\nno", "user: thanks"));
 }
