@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost of a step on a GPU, kernel by kernel, from the model's sizes and the step's plan.
 
-    cost_model.py                        the predictions of docs/performance.md, as its tables
+    cost_model.py                        the predictions of docs/cuda.md, as its table
     cost_model.py RESULTS...             predictions beside the figures of run.sh's results
     cost_model.py --kernels SHAPE ROWS CONTEXT [WEIGHTS KV]
                                          what each kernel of a decode step takes
