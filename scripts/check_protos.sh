@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks proto/: style, and that nothing changed that would break clients, gateways and workers of
-# the release whose protos are in proto/image.binpb. First shows that the check can fail.
+# Checks proto/: style, and that nothing changed that would break clients, gateways and workers that
+# were built with the protos of proto/image.binpb. First shows that the check can fail.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 buf=$PWD/build/npm/node_modules/.bin/buf

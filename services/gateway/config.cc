@@ -42,9 +42,10 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Choice("routing_policy", &c.routing_policy, policies,
                "Policy that chooses the worker of a request.");
   flags.Address("listen", &c.listen, "Address of the gRPC server. Port 0 takes a free one.");
-  flags.Text("http_listen", &c.http_listen,
-             "Address of the HTTP server with the OpenAI API. Port 0 takes a free one; off turns "
-             "the server off.");
+  flags.Text(
+      "http_listen", &c.http_listen,
+      "Address of the HTTP server with OpenAI's and Anthropic's APIs. Port 0 takes a free one; "
+      "off turns the server off.");
   flags.Text("http_cors_origins", &c.http_cors_origins,
              "Origins whose pages may use the HTTP server in a browser, such as "
              "https://app.example,http://localhost:3000; * allows all. Empty: none.");

@@ -47,7 +47,7 @@ struct EngineMetrics {
 
   Histogram<12> step_seconds{{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}};
   Histogram<12> step_rows{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}};
-  // Durations of filling the masks of a step that has any, while the device computes.
+  // Durations of filling the masks of a step that has any.
   Histogram<12> mask_seconds{
       {.00001, .00002, .00005, .0001, .0002, .0005, .001, .002, .005, .01, .02, .05}};
   Histogram<20> queue_seconds{

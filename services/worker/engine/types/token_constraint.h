@@ -24,7 +24,8 @@ class TokenConstraint {
   virtual bool Restricts() = 0;
   // Clears the bits of ids that must not come next, bit id % 32 of word id / 32; sets none. Ids
   // that are no tokens (a model's vocabulary may be larger than its tokenizer's) must not come
-  // either. Runs while the device computes.
+  // either. Runs while a GPU or several CPU ranks compute, and after the layers of a single CPU
+  // rank.
   virtual void FillMask(std::span<uint32_t> mask) = 0;
   // Returns whether the answer may end here.
   virtual bool CanEnd() = 0;
