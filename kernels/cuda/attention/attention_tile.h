@@ -33,9 +33,9 @@ __device__ inline float SinkWeight(const AttentionStep& step, int head, float ma
 }
 
 // The shape of a kernel. A block has kQueryWarps warps; each has 16 queries and all of kTile
-// positions at a time. kDim is the size of heads, filled up with
-// zeros. Number is the type of queries and results, uint16_t (bf16) or Half. Element is the type of
-// keys and values: Number, or bytes as KvLayout has them.
+// positions at a time. kDim is the size of heads, filled up with zeros. Number is the type of
+// queries and results, uint16_t (bf16) or Half. Element is the type of keys and values: Number, or
+// bytes as KvLayout has them.
 template <typename Number_, typename Element_, int kDim_, int kQueryWarps_, int kTile_>
 struct Shape {
   using Number = Number_;
@@ -188,8 +188,8 @@ __device__ void StartTile(unsigned char* stage, const PagedRows<const typename S
 }
 
 // A thread's part of its warp's 16 queries. With r = lane / 4 and q = lane % 4, sums[i] holds
-// elements 8 i + 2 q and + 1 of query r, then of query r + 8. The other members are
-// of those two queries, too.
+// elements 8 i + 2 q and + 1 of query r, then of query r + 8. The other members are of those two
+// queries, too.
 template <typename S>
 struct Accumulator {
   float sums[S::kDim / 8][4] = {};

@@ -7,7 +7,7 @@
 #include "kernels/cuda/runtime/host_device.h"
 
 // How decode attention divides its work among thread blocks. Four words are used for it:
-//   tile   one key-value head of one sequence, which has one row;
+//   tile   the queries of one key-value head of one sequence, which has one row;
 //   slice  S::kSlice positions of a tile, the unit of division;
 //   share  the slices of one block, where those of all tiles follow one another, sequence by
 //          sequence and head by head;

@@ -15,9 +15,8 @@ namespace continuo::kernels::cuda {
 // same type, int8 or e4m3.
 //
 // Queries are (row, head) pairs of the heads that share a key-value head. They are computed in
-// tiles of 64, so that each key and value is read once for all of them. Positions are cut
-// into splits, each computed by a block of its own, where there are too few tiles to fill the
-// device.
+// tiles of 64, so that each key and value is read once for all of them. Positions are cut into
+// splits, each computed by a block of its own, where there are too few tiles to fill the device.
 //
 // A split sums products of queries and keys in f32; 8-bit keys are exact in the queries' type, and
 // the sum is multiplied by the key's scale. Scores are multiplied by `scale` and capped. Weights

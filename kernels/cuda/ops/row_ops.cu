@@ -227,8 +227,8 @@ __global__ void AddSumNormKernel(T* out, Fp8Rows fp8, T* x, const float* sum, co
   }
 }
 
-// The same for rows that stay in registers, up to kHeld chunks of a thread. It asks for the gains
-// before it waits, since no kernel writes them.
+// The same for rows that stay in registers, up to kHeld chunks of a thread. It prefetches the
+// gains before it waits, since no kernel writes them.
 template <typename T, int kHeld>
 __global__ void CONTINUO_BLOCK_OF(kRowThreads)
     AddSumNormHeldKernel(T* out, Fp8Rows fp8, T* x, const float* sum, const float* bias,
