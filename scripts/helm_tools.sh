@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What tests/helm and tests/monitoring use, into build/tools/bin: helm, kubeconform and helm-unittest
-# built from their Go modules, prometheus and promtool out of Debian's package, without its service.
-# Safe to run again: what is there in the pinned version stays.
+# Installs what tests/helm and tests/monitoring use into build/tools/bin: helm, kubeconform and
+# helm-unittest built from their Go modules, prometheus and promtool out of Debian's package, without
+# its service. Safe to run again: what is there in the pinned version stays.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,7 +39,7 @@ fi
 quiet() { { "$@" 2>&1 >&3 | { grep -vE '^go: (downloading|finding|found|added)' >&2 || true; }; } 3>&1; }
 
 export GOBIN=$tools/bin
-# What helm's own release sets: its version, and the Kubernetes that it takes for granted offline.
+# The linker sets what helm's own release sets: its version, and the Kubernetes that it assumes offline.
 helm=helm.sh/helm/v3
 quiet "$go" install -ldflags "-s -w -X $helm/internal/version.version=$HELM
   -X $helm/pkg/lint/rules.k8sVersionMajor=1 -X $helm/pkg/lint/rules.k8sVersionMinor=34

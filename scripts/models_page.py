@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/models.md"
 BIN = pathlib.Path(os.environ.get("CONTINUO_BIN", ROOT / "build/release/bin"))
 
-# What a test that names a family compares it with: the words of the table, and its sources.
+# Each test that names families: the table's words for what they are compared with, and its sources.
 FAMILY_TESTS = [
     ("transformers in float64", ["tests/conformance/model"]),
     ("pinned bits", ["tests/worker/model/exact_bits_test.cc"]),

@@ -53,7 +53,7 @@ echo
 if [ "$smollm2" = 1 ] && [ -t 0 ] && [ -t 1 ]; then
   echo
   echo "== a conversation with SmolLM2; control-D ends it"
-  # What its makers recommend; without it so small a model wanders off.
+  # These are the values that its makers recommend; without them so small a model wanders off.
   "$bin/continuo" chat --server="$gateway" --temperature=0.2 --top_p=0.9
 fi
 

@@ -161,7 +161,7 @@ def pick(logits, sampling, prompt, answer, banned, index):
 
 
 def barred(row, sampling, stops, answer, bars):
-    """What may not follow the answer; bad words give way where nothing else is left."""
+    """Returns what may not follow the answer; bad words give way where nothing else is left."""
     banned = set(stops)
     if sampling.allowed_token_ids:
         banned |= set(range(len(row))) - set(sampling.allowed_token_ids)

@@ -33,7 +33,7 @@ class GatewayIdempotencyTest : public GatewayTest {
     const auto at = call.metadata.find(key);
     return at == call.metadata.end() ? "" : at->second;
   }
-  // What all calls of a key have in common.
+  // Returns what all calls of a key have in common.
   static std::string IdentityOf(const FakeWorker::Call& call) {
     return absl::StrCat(call.request.request_id(), " ", call.request.sampling().seed(), " ",
                         MarkOf(call, "x-continuo-time"), " ", MarkOf(call, "x-continuo-body"));

@@ -13,7 +13,7 @@
 namespace continuo::testing {
 namespace {
 
-// Of sequences with more rows, this many rows are compared.
+// The most rows of a sequence that are compared.
 constexpr int64_t kChecked = 48;
 
 kernels::AttentionParams HeadsOf(const ModelSizes& m) {

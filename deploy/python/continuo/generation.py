@@ -116,7 +116,7 @@ class Generation:
 
     @property
     def accepted(self) -> pb.Accepted:
-        """What the server chose: request id, model, seed, fingerprint, worker."""
+        """The server's choices: request id, model, seed, fingerprint, worker."""
         return self._received.accepted
 
     @property

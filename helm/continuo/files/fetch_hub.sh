@@ -58,7 +58,7 @@ while read -r name sha; do
   # As it is in the commit before.
   if is "$before/$name" "$sha"; then
     ln "$before/$name" "$folder/$name" || :
-    # Whoever has put it there.
+    # A file with the right hash counts, whoever has put it there.
     ! is "$folder/$name" "$sha" || continue
   fi
   echo "fetching $name"

@@ -133,8 +133,7 @@ struct TileStages {
   }
 };
 
-// What a block computes at a time: a split of a tile of queries. Every thread
-// finds the same.
+// One work item of a block: a split of a tile of queries. Every thread finds the same one.
 template <typename S>
 struct WorkItem {
   QueryTile tile;

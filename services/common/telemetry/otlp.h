@@ -37,7 +37,7 @@ struct OtlpTarget {
 // --trace_sample_ratio.
 void AddOtlpFlags(Flags& flags, OtlpTarget* target);
 
-// Who sends: the attributes service.name and service.instance.id.
+// The sender: the attributes service.name and service.instance.id.
 struct OtlpSource {
   std::string service, instance;
 };

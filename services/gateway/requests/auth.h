@@ -34,7 +34,7 @@ struct AuthOptions {
   const Clock* clock = nullptr;
 };
 
-// Who makes a call.
+// The caller of a request.
 struct Caller {
   std::string tenant;
   std::shared_ptr<const KeyGrant> key;  // null where no keys are needed
@@ -49,8 +49,8 @@ class Authenticator {
   Authenticator(const Authenticator&) = delete;
   Authenticator& operator=(const Authenticator&) = delete;
 
-  // Who makes a call with these values of the headers `authorization` and `x-tenant-id`, "" for
-  // none. UNAUTHENTICATED without a valid key where keys are needed, also with one that has
+  // Returns who makes a call with these values of the headers `authorization` and `x-tenant-id`, ""
+  // for none. UNAUTHENTICATED without a valid key where keys are needed, also with one that has
   // expired; INVALID_ARGUMENT if a trusted tenant is no valid id.
   absl::StatusOr<Caller> Authenticate(std::string_view authorization,
                                       std::string_view tenant_header) const;

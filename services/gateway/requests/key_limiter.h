@@ -77,7 +77,7 @@ class KeyLimiter {
   size_t num_keys() const;
 
  private:
-  // What a key has left; both amounts are filled up to `time`, and below 0 in debt.
+  // The amounts that a key has left; both are filled up to `time`, and below 0 in debt.
   struct Usage {
     KeyLimits limits;
     int64_t concurrent = 0;

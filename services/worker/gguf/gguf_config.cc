@@ -251,7 +251,7 @@ class ConfigConverter {
           std::ranges::find(kExpertCounts, name, [](const auto& count) { return count.first; });
       json_[field == std::end(kExpertCounts) ? "num_experts" : field->second] = *experts;
     }
-    // Of what files do not say, all models of the family have the same.
+    // All models of a family have the same values of what files do not say.
     if (name == "qwen3moe" && !json_.contains("norm_topk_prob")) json_["norm_topk_prob"] = true;
     const Json size = json_.value("moe_intermediate_size", Json());
     if (!json_.contains("intermediate_size") && !size.is_null()) json_["intermediate_size"] = size;

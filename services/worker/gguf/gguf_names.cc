@@ -189,7 +189,7 @@ class Namer {
     if (!in_layer) return out.push_back(Whole(tensor, std::string(tensor.name)));
     if (AddExperts(tensor, words, layer, out)) return;
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-    // What predicts further tokens, which the model skips with its layer.
+    // These tensors predict further tokens; the model skips them with their layer.
     if (words[2] == "nextn") {
       return out.push_back(
           Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));

@@ -28,7 +28,7 @@ struct Tensor {
   std::span<const uint8_t> bytes;
 };
 
-// What one file says.
+// The contents of one file.
 struct Contents {
   std::vector<std::pair<std::string_view, Value>> metadata;  // in the file's order
   std::vector<Tensor> tensors;

@@ -10,7 +10,7 @@
 
 namespace continuo::gguf {
 
-// What tokenizer.ggml.pre names, in the words of tokenizer.json.
+// The pre-tokenizer that tokenizer.ggml.pre names, in the words of tokenizer.json.
 struct PreTokenizer {
   nlohmann::ordered_json pre_tokenizer;
   nlohmann::ordered_json normalizer;  // null: none

@@ -24,14 +24,14 @@ struct HttpRequest {
 
 struct HttpAnswer {
   int code = 0;
-  // Of the last answer, names in lower case; at most 64 KiB together.
+  // The headers of the last answer, with names in lower case; at most 64 KiB together.
   std::map<std::string, std::string> headers;
   // OK where the body was whole. Unavailable for what the network did; otherwise what the caller's
   // function said.
   absl::Status body;
 };
 
-// What bounds a transfer.
+// The bounds of a transfer.
 struct HttpLimits {
   int max_redirects = 8;
   absl::Duration connect = absl::Seconds(20);

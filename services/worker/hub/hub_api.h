@@ -44,8 +44,8 @@ absl::StatusOr<HubListing> ListFiles(const HubSettings& settings, const HubRefer
 std::string FileUrl(const HubSettings& settings, const std::string& repository,
                     const std::string& commit, std::string_view path);
 
-// What an answer that is no success means: `what` is a file or a repository. Unavailable where the
-// same request may succeed later: 5xx, 408 and 429.
+// Returns the error of an answer that is no success: `what` is a file or a repository. Unavailable
+// where the same request may succeed later: 5xx, 408 and 429.
 absl::Status ErrorOf(const HttpAnswer& answer, const HubSettings& settings,
                      const HubReference& reference, std::string_view what);
 

@@ -18,7 +18,7 @@ struct StoredPart {
   std::span<const uint8_t> bytes;
 };
 
-// What the stored bits of an element mean before zero point and scale.
+// The meaning of the stored bits of an element, before zero point and scale.
 enum class Codes : uint8_t {
   kFloat8,      // a byte, E4M3 without infinities
   kInt8,        // a byte, two's complement

@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kMaxPatterns = 1 << 20, kMaxExpressions = 256;
 constexpr int64_t kExpressionBytes = 1 << 20;
 constexpr size_t kMaxShown = 80;
-// Of a name that is a part of others, so that few parts of a long name are looked up.
+// The most dots of a pattern that is a part of names, so that few parts of a long name are looked
+// up.
 constexpr std::ptrdiff_t kMaxDots = 31;
 constexpr std::string_view kExpression = "re:";
 

@@ -45,7 +45,7 @@ class ModulePatterns {
 
   Kind kind_ = Kind::kTargets;
   absl::flat_hash_set<std::string> names_;
-  // Of the longest of names_, in bytes.
+  // The length of the longest of names_, in bytes.
   size_t longest_name_ = 0;
   std::vector<std::shared_ptr<const re2::RE2>> expressions_;
 };

@@ -45,7 +45,7 @@ struct Scheme {
   bool zeros_less_one = false;  // GPTQ's first version
 };
 
-// What config.json says about the quantisation of its checkpoint. Immutable.
+// The quantisation of a checkpoint, as its config.json describes it. Immutable.
 struct QuantisationConfig {
   struct Group {
     ModulePatterns targets;

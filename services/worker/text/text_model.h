@@ -78,8 +78,8 @@ class TextModel {
   // some 130 bytes of memory and half a microsecond a byte.
   size_t max_token_bytes() const { return max_token_bytes_; }
   bool has_chat_template() const;
-  // What the tokenizer was read from: a file's name, or "GGUF metadata"; and its algorithm:
-  // "byte-level BPE".
+  // The source of the tokenizer: a file's name, or "GGUF metadata"; and its algorithm: "byte-level
+  // BPE".
   std::string_view tokenizer_source() const { return tokenizer_source_; }
   std::string_view tokenizer_kind() const;
 

@@ -50,7 +50,7 @@ def messages_a_core_second(address, pid, body, streams, messages):
 
 
 def interval(values):
-    """Of the median, by drawing again."""
+    """The 95 % bounds of the median, by bootstrap."""
     chance = random.Random(1)
     medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(2000))
     return medians[50], medians[-51]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server's keepalive does to clients of its own, which speak HTTP/2 frames by hand.
+// A server's keepalive, and clients that speak HTTP/2 frames by hand.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

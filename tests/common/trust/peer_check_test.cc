@@ -66,7 +66,7 @@ class PeerCheckTest : public ::testing::Test {
     server_ = *std::move(server);
   }
   TlsFiles MutualTls() const { return {Path("server.crt"), Path("server.key"), Path("ca.crt")}; }
-  // What a caller with this certificate is told.
+  // Returns what a caller with this certificate is told.
   absl::Status CallWith(testing::TestCertificateOptions certificate,
                         const Metadata& metadata = {}) {
     testing::MakeTestCertificate("client", ca_.get(), std::move(certificate))

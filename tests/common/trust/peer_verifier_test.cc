@@ -29,8 +29,8 @@ class PeerVerifierTest : public ::testing::Test {
     return absl::StrCat(temp_.path().string(), "/", name);
   }
 
-  // Whether a client that expects these names takes a server with this certificate, at an address
-  // that is none of its names.
+  // Returns whether a client that expects these names takes a server with this certificate, at an
+  // address that is none of its names.
   bool Connects(const std::vector<std::string>& names, testing::TestCertificateOptions certificate,
                 const testing::TestCertificate* signer = nullptr) {
     testing::MakeTestCertificate("server", signer == nullptr ? ca_.get() : signer,

@@ -56,7 +56,7 @@ def distribution(name, shape, gains_less_one):
 
 
 def base(*absent, **more):
-    """What config.json of a tiny model has, but for some fields, and more of them."""
+    """Returns the config.json of a tiny model, without some fields and with more of them."""
     config = {"vocab_size": VOCABULARY, "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 3,
             "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
             "eos_token_id": 1, "bos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": False, **more}

@@ -48,7 +48,7 @@ EVENTS = {
     "response.function_call_arguments.delta": {**IN_ITEM, "delta": TEXT},
     "response.function_call_arguments.done": {**IN_ITEM, "arguments": TEXT},
 }
-# Of what an output item is made, in order; "+" is once or more.
+# The events that make an output item, in order; "+" is once or more.
 ITEM_EVENTS = {
     "message": ["output_item.added", "content_part.added", "output_text.delta+", "output_text.done",
                 "content_part.done", "output_item.done"],

@@ -10,7 +10,7 @@ import http.server
 import json
 import threading
 
-# What is not of this connection alone (RFC 9110, section 7.6.1).
+# Headers that are for one connection alone (RFC 9110, section 7.6.1), and those that are written anew.
 HOP_BY_HOP = ("connection", "content-length", "host", "keep-alive", "transfer-encoding")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the clients ask, as base.py tells it, and how they tell what they got."""
+"""The questions that base.py gives the clients, and the form of their answers."""
 import json
 import os
 

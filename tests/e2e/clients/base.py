@@ -128,7 +128,7 @@ class ClientsTest(unittest.TestCase):
 
     @classmethod
     def answers(cls):
-        """What a client has to show, by plain HTTP, and equal over gRPC."""
+        """Returns what a client has to show, by plain HTTP, and equal over gRPC."""
         chat = cls.chat(QUESTION)
         content, usage = chat["choices"][0]["message"]["content"], chat["usage"]
         request = pb.GenerateRequest(model=MODEL)

@@ -124,7 +124,7 @@ class JavaTest(ClientsTest):
 
 
 class ShellTest(ClientsTest):
-    """What every machine has."""
+    """Clients that every machine has."""
 
     BODY = {"model": MODEL, "messages": [{"role": "user", "content": QUESTION}], "temperature": 0,
             "max_tokens": MAX_TOKENS}

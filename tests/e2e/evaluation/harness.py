@@ -84,7 +84,7 @@ class HarnessTest(unittest.TestCase):
         return Fleet(self.MODEL, ranks, num_workers, self.KV_CACHE_MEMORY)
 
     def evaluate(self, servers, api, tasks, concurrent):
-        """What lm-eval computes, {task: its scores}, and was answered, {task: samples}."""
+        """Returns what lm-eval computes, {task: its scores}, and was answered, {task: samples}."""
         route = "/v1/chat/completions" if "chat" in api else "/v1/completions"
         out = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         flags = ["--apply_chat_template"] if "chat" in api else ["--batch_size", "4"]

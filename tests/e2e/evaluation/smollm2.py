@@ -74,7 +74,7 @@ def tokenizer_of(tokens, types, merges):
              "normalized": False, "special": True}
             for i, (token, kind) in enumerate(zip(tokens, types)) if kind == CONTROL],
         "normalizer": None,
-        # What GGUF calls "smollm": each digit is a word, else GPT-2's words.
+        # GGUF calls this "smollm": each digit is a word, else GPT-2's words.
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
             {"type": "Digits", "individual_digits": True},
             {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]},

@@ -15,7 +15,7 @@ CAPITALS = {"France": "Paris", "Italy": "Rome", "Japan": "Tokyo", "Egypt": "Cair
             "Germany": "Berlin", "Spain": "Madrid"}
 MAX_TOKENS = 12
 MODEL = fleet.ROOT / "build/smollm2/SmolLM2-135M-Instruct"
-# What logits may differ by: no other token is likelier by more than a greedy choice.
+# The most that logits may differ by: no other token is likelier by more than a greedy choice.
 TOLERANCE = 1e-3
 
 

@@ -17,7 +17,7 @@ MAX_CALLS = 128
 
 
 class Cutter:
-    """What is cut, and where it was. Shared by the doors of a fleet; thread-safe."""
+    """The plan of cuts, and where each was. Shared by the doors of a fleet; thread-safe."""
 
     def __init__(self):
         self._lock = threading.Lock()

@@ -131,7 +131,7 @@ class KillsTest(unittest.TestCase):
                 self.check(i, answer, f"cut after {here} tokens")
                 cuts.update(here)
             return len(cuts)
-        # Of so few that each is of another kind.
+        # Each of so few streams is of another kind.
         chosen = random.Random(1).sample(range(OPTIONS.streams), OPTIONS.alone)
         if OPTIONS.alone < len(streams.KINDS):
             chosen = range(0, len(streams.KINDS), len(streams.KINDS) // OPTIONS.alone)

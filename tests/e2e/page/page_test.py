@@ -90,7 +90,7 @@ class PageTest(unittest.TestCase):
         return self.post("v1/chat/completions", messages=messages, **members)["choices"][0]["message"]
 
     def facts(self):
-        """What the page has to show, by plain HTTP."""
+        """Returns what the page has to show, by plain HTTP."""
         user = {"role": "user", "content": TOOL_QUESTION}
         called = self.chat([user], tools=[TOOL], max_tokens=100)
         result = {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": TOOL_RESULT}

@@ -110,7 +110,7 @@ class EventSourceTest(FleetTest):
             self.failure = error
 
     def read_sources(self, balancer):
-        """What the client tells of each stream, by its number."""
+        """Returns what the client tells of each stream, by its number."""
         folder = pathlib.Path(self.folder.name)
         shutil.copy(HERE / "event_sources.mjs", folder)
         (folder / "node_modules").symlink_to(MODULES)  # modules are looked for beside the script

@@ -17,7 +17,7 @@ def parse(body):
 
 
 class EventSource:
-    """What a browser's does with a POST: keeps whole events, and the id of the last one."""
+    """A browser's EventSource, but with a POST: keeps whole events, and the id of the last one."""
 
     def __init__(self, path, members, headers):
         self.path, self.members, self.headers = path, members, headers
@@ -63,7 +63,7 @@ def usage_of(usage):
 
 
 def joined(events):
-    """What the events say, however tokens came together in them: texts and the order of all else. An event
+    """Returns what the events say, however tokens came together in them: texts and the order of all else. An event
     of an error is an AssertionError."""
     texts, ends, whole = {}, {}, []
     for number, event in enumerate(events):

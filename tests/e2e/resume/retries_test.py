@@ -67,7 +67,7 @@ class Asked:
         return True
 
     def read(self, body):
-        """What the answer says; None of a stream that another try has ended."""
+        """Returns what the answer says; None of a stream that another try has ended."""
         if not self.members["stream"]:
             return body
         events = parse(body)
@@ -120,7 +120,7 @@ class RetriesTest(FleetTest):
                                      f"--usage_log={cls.folder.name}/ledger.{cls.num_gateways}")
 
     def lines(self):
-        """Of the ledgers of all gateways that there were."""
+        """Returns the lines of the ledgers of all gateways that there were."""
         return [json.loads(line) for ledger in pathlib.Path(self.folder.name).glob("ledger.*")
                 for line in ledger.read_text().splitlines()]
 

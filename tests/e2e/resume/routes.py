@@ -35,7 +35,7 @@ class Reply:
         self.status, self.headers, self.body = status, headers, body
 
     def code(self):
-        """Of an error, in OpenAI's form."""
+        """Returns the code of an error in OpenAI's form."""
         return json.loads(self.body)["error"]["code"]
 
 

@@ -207,8 +207,8 @@ class EventStreamTest : public ::testing::TestWithParam<std::pair<RouteId, const
     return events;
   }
 
-  // What a client makes of events, without their division: of each choice the order of its parts
-  // too.
+  // Returns what a client makes of events, without their division: the parts of each choice, in
+  // their order.
   static std::map<std::string, std::string> Joined(const std::vector<Event>& events) {
     std::map<std::string, std::string> joined;
     std::map<std::string, std::string> last;  // the last part of each choice

@@ -166,7 +166,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     if (identity.ok()) identity->fingerprint = fingerprint_before_;
     return identity;
   }
-  // What an earlier answer of each key is said to have had.
+  // Sets the fingerprint that an earlier answer of each key is said to have had.
   void SetFingerprintBefore(const std::string& fingerprint) {
     absl::MutexLock lock(&mutex_);
     fingerprint_before_ = fingerprint;

@@ -68,7 +68,7 @@ TEST_F(TextApiTest, ErrorsNameTheMember) {
     std::string path, body, param;
   };
   const std::vector<Case> cases = {
-      // Of the body itself, and what a worker says of a field.
+      // Errors of the body itself, and those that a worker has of a field.
       {"/tokenize", R"({"prompt":"a","x":1})", "x"},
       {"/tokenize", R"({"prompt":"refuse"})", "prompt"},
       {"/detokenize", R"({"tokens":["1"]})", "tokens[0]"},

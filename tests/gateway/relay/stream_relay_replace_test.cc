@@ -38,7 +38,7 @@ TEST(StreamRelayReplaceTest, NoTwoWorkersComputeAStreamAtATime) {
     SimulatedClient* last = &world.client;
     for (int i = 1; i <= 3; ++i) {
       world.sim.Run(world.sim.clock.Now() + world.sim.Delay(absl::Milliseconds(900)));
-      // What has been written so far; the rest is lost with the connection.
+      // The client has what has been written so far; the rest is lost with the connection.
       received.insert(received.end(), last->responses.begin(), last->responses.end());
       clients.push_back(std::make_unique<SimulatedClient>(&world.sim));
       SimulatedClient* const next = clients.back().get();

@@ -29,7 +29,7 @@ std::string TenantOf(const KeyRing& ring, std::string_view key) {
   return grant == nullptr ? "" : grant->tenant;
 }
 
-// What a key with these options allows.
+// Returns what a key with these options allows.
 KeyGrant GrantOf(const std::string& options) {
   const absl::StatusOr<KeyRing> ring =
       KeyRing::Parse(absl::StrCat("alice sha256:", kAlphabetHash, " ", options));

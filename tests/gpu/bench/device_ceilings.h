@@ -10,8 +10,8 @@
 
 namespace continuo {
 
-// What a CUDA device delivers right now, beside whatever else it has in its memory. This takes 4
-// GiB of it, and 384 MiB for each type of product.
+// Measures what a CUDA device delivers right now, beside whatever else it has in its memory. This
+// takes 4 GiB of it, and 384 MiB for each type of product.
 class DeviceCeilings {
  public:
   // Makes those of the first device of "cuda:0,1".

@@ -75,7 +75,7 @@ class Function:
 
 
 class Resources:
-    """What a kernel takes, by cuobjdump -res-usage."""
+    """The resources that a kernel takes, by cuobjdump -res-usage."""
 
     def __init__(self, architecture: str, name: str, line: str):
         self.architecture = architecture

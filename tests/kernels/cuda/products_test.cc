@@ -246,7 +246,7 @@ TEST_F(CudaDeviceTest, ProductsInFp8TakeTheRowsThatAnOpPrepared) {
   }
 }
 
-// Of many rows a thread takes more; of a row that is too long for registers it takes its chunks
+// A thread takes more of many rows, and takes the chunks of a row that is too long for registers
 // twice.
 TEST_F(CudaDeviceTest, ProductsInFp8TakeManyRowsAndLongOnes) {
   Make(/*deterministic=*/false);

@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 // A server that answers each connection with what a function says, and closes it.
 class CuttingServer {
  public:
-  // Of a connection's number and the first byte that it asks for, the bytes of an answer.
+  // Returns the bytes of an answer, by the connection's number and the first byte that it asks for.
   using Answer = std::function<std::string(int connection, size_t first)>;
 
   explicit CuttingServer(Answer answer) : answer_(std::move(answer)) {

@@ -241,7 +241,8 @@ TEST(ChatTemplateTest, ATemplateThatIsNoneIsRefusedWhenTheModelIsOpened) {
   EXPECT_FALSE(WithTemplate(std::string((1 << 20) + 1, 'x')).ok());
 }
 
-// What templates rely on; tests/worker/text/jinja2 compares many more with Jinja2 itself.
+// Python's behaviour that templates rely on; tests/worker/text/jinja2 compares many more with
+// Jinja2 itself.
 TEST(ChatTemplateTest, ValuesBehaveAsInPython) {
   const std::pair<std::string, std::string> cases[] = {
       {"{{ none }} {{ true }} {{ 1.0 }} {{ 1e20 }} {{ 0.00001 }}", "None True 1.0 1e+20 1e-05"},

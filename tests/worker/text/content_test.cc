@@ -31,7 +31,7 @@ std::unique_ptr<TextModel> WithTemplate(const std::string& chat_template) {
   return *std::move(model);
 }
 
-// What a template is expected to make of a hostile text: its ids without control tokens.
+// Returns the control tokens among these ids. A template makes none of a hostile text.
 std::vector<std::string> SpecialsOf(const TextModel& model, const std::vector<int32_t>& ids) {
   std::vector<std::string> specials;
   for (const int32_t id : ids) {

@@ -318,7 +318,7 @@ TEST(EndIdsTest, ATemplateThatRefusesTheAssistantShowsWhatClosesAllOtherTurns) {
   EXPECT_THAT(ends("{% for m in messages %}<|{{m.role}}|>{{m.content}}{% endfor %}<|assistant|>"),
               IsEmpty());
   EXPECT_THAT(ends("{% for m in messages %}{{m.role}}: {{m.content}}\n{% endfor %}"), IsEmpty());
-  // Of no use where the assistant's turns are taken.
+  // This token ends the turns of others alone.
   EXPECT_THAT(EndsOfTemplate("{% for m in messages %}{{m.content}}"
                              "{% if m.role != 'assistant' %}<|im_end|>{% endif %}\n{% endfor %}"),
               IsEmpty());

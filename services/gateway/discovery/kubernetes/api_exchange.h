@@ -27,7 +27,7 @@ namespace continuo::gateway {
 
 using ApiRequest = boost::beast::http::request<boost::beast::http::empty_body>;
 
-// What an answer with another code than 200 is: OUT_OF_RANGE for 410, else FAILED_PRECONDITION,
+// The status of an answer whose code is not 200: OUT_OF_RANGE for 410, else FAILED_PRECONDITION,
 // with the message of the Status object in `body`, or else its beginning.
 absl::Status StatusOfAnswer(unsigned code, const std::string& body);
 

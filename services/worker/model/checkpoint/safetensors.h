@@ -27,7 +27,7 @@ struct StoredTensor {
   // Rows of a head whose rotated pairs are side by side, 2i and 2i + 1, where the model has them at
   // i and at i + half of the rows; 0: rows are in the model's order.
   int64_t interleaved_head = 0;
-  // Of a view of some rows: row r is row row_begin + r * row_step of `bytes`.
+  // For a view of some rows: row r is row row_begin + r * row_step of `bytes`.
   int64_t row_begin = 0, row_step = 1;
   // 0: a row's elements follow one another. Otherwise they are so many elements apart, and the rows
   // of `bytes` are its columns: elements (0, c), (1, c) … follow one another.

@@ -99,7 +99,7 @@ absl::Status UnstackExperts(absl::flat_hash_map<std::string, StoredTensor>& tens
     const Stack* const stack = FindStack(name, tensor);
     const StoredType* const type = FindStoredType(tensor.dtype);
     if (stack == nullptr || type == nullptr) continue;
-    // Of those with biases, the only ones, a matrix is applied from the right.
+    // Only experts with biases are stored as [in, out].
     const bool by_inputs = stack->is_bias || tensors.contains(absl::StrCat(name, "_bias"));
     if (Views(name, tensor, *stack, *type, by_inputs).AddTo(views)) replaced.push_back(name);
   }

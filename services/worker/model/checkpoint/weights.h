@@ -32,7 +32,7 @@ struct ExpertsWeights {
   kernels::Weight shared_switch;           // [1, hidden]: of the shared one's sigmoid
 };
 
-// What keys, values and, where there is q, queries are made of (LatentConfig).
+// The weights that keys, values and, where there is q, queries are computed from (LatentConfig).
 struct LatentWeights {
   kernels::Weight q, kv;            // [rank, hidden]
   kernels::Tensor q_gain, kv_gain;  // [rank]
@@ -87,8 +87,8 @@ enum class Cut : uint8_t {
 // The order in which a stored tensor has the rows of a tensor of the model, where it is another
 // one.
 struct RowOrder {
-  // Of each `head` rows, the first `rotated` are stored as 0, half, 1, half + 1 …: a rotated pair
-  // is side by side. 0: they are in order.
+  // The first `rotated` of each `head` rows are stored as 0, half, 1, half + 1 …: a rotated pair is
+  // side by side. 0: they are in order.
   int64_t head = 0, rotated = 0;
   bool rotated_last = false;  // they are stored behind the head's others
   // Each `group` rows of the model's are stored together, at group_begin + a multiple of

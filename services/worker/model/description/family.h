@@ -55,7 +55,7 @@ enum class ExpertLayers : uint8_t {
   kInRange,     // every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index
 };
 
-// What a field of shared experts counts.
+// The unit in which a field counts shared experts.
 enum class SharedUnit : uint8_t { kColumns, kExperts };
 
 // The experts of a family. Numbers hold where their fields are absent.
@@ -112,8 +112,8 @@ struct Family {
   int window_period = 0;
   RopeScope rope_scope = RopeScope::kAll;
   double rope_theta = 10000;
-  // Of layers with windows, unless rope_local_base_freq says otherwise; 0: they are as the others.
-  // rope_scaling is not theirs then.
+  // RoPE's base of layers with windows unless rope_local_base_freq names one; 0: that of the other
+  // layers. Otherwise rope_scaling does not apply to layers with windows.
   double local_rope_theta = 0;
   bool scales_full_rope_only = false;  // rope_scaling is not for layers with windows
   bool states_scaled_context = false;  // max_position_embeddings counts rope_scaling in

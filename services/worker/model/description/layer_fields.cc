@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fields say of single layers, and multipliers.
+// The fields that describe single layers, and multipliers.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -57,7 +57,7 @@ kernels::Routing RoutingOf(const ExpertsConfig& experts) {
           .factor = static_cast<float>(experts.factor)};
 }
 
-// Of the norms of latent vectors, whatever the others' is.
+// The epsilon of the norms of latent vectors, whatever that of the other norms is.
 constexpr float kLatentEps = 1e-6f;
 
 class Decoder : public Model {

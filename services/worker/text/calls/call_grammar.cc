@@ -234,7 +234,7 @@ absl::Status Writer::CheckName(std::string_view name) {
   return absl::OkStatus();
 }
 
-// What begins the first call and is the same for all.
+// The common beginning of the first call.
 Writer::Pieces Writer::Opening() const {
   return Divide(form_.before + form_.call.substr(0, form_.call.find_first_of("\1\2\6")));
 }
@@ -352,7 +352,7 @@ absl::StatusOr<std::string> Writer::WriteDemand(const GrammarSource& demand) {
   return absl::InvalidArgumentError("the text's demand is not known");
 }
 
-// What an answer that goes on behind another part of it begins with.
+// The beginning of a further part of an answer.
 std::string Writer::NextPart() {
   return form_.next_part.empty() ? "" : absl::StrCat("(", Text(form_.next_part), ")? ");
 }

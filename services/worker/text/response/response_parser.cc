@@ -24,7 +24,7 @@ ResponseParser::ResponseParser(const ResponseTemplate* response_template, Option
   Watch();
 }
 
-// What ends the open field, or begins another one where there is none.
+// Watches for what ends the open field, or begins another one where there is none.
 void ResponseParser::Watch() {
   opens_.clear();
   closes_.clear();

@@ -46,7 +46,7 @@ class TagCallReader {
   bool PushSpecial(std::string_view token, ResponseEvents* events);
   bool at_rest() const { return !in_value_; }
   bool End(bool closed, ResponseEvents* events);
-  // What stood between the tags, without the closing tags of their frame.
+  // Returns what stood between the tags, without the closing tags of their frame.
   std::string TakeRest();
 
  private:

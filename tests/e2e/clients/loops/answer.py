@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the clients make structured answers into, and the tool as a class."""
+"""The classes that the clients make structured answers into, and the tool as a class."""
 from typing import Literal
 
 from ask import *

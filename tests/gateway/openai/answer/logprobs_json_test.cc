@@ -38,7 +38,7 @@ TEST(CompletionLogprobsTest, SpecialTokensThatAPromptWritesCountInOffsets) {
   EXPECT_EQ(Json::parse(logprobs.Take())["text_offset"], Json::parse("[0,0,3,4]"));
   logprobs.Add(Score("", "<e>"));
   logprobs.Add(Score("b"));
-  // Of the answer.
+  // The answer may write one as well; its text leaves it out.
   logprobs.Add(Score("", "<e>"));
   logprobs.Add(Score("c"));
   const Json json = Json::parse(logprobs.Take());
@@ -69,8 +69,8 @@ TEST(CompletionLogprobsTest, WithoutARepeatedTextSpecialTokensHaveNoPartInIt) {
   EXPECT_EQ(logprobs.Take(), "null");
 }
 
-// What a stream's events tell of choice 0: its text, its tokens, and its finish reason, or what of
-// these an event has.
+// Returns what a stream's events tell of choice 0: its text, its tokens, and its finish reason, or
+// what of these an event has.
 std::vector<Json> Told(const std::vector<v1::Delta>& deltas, Endpoint endpoint) {
   CompletionsAnswer answer(
       {.endpoint = endpoint, .stream = true, .token_ids = true, .logprobs = true}, "id", "m", 5);

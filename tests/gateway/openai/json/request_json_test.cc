@@ -466,7 +466,7 @@ TEST(RequestJsonTest, EchoAsksForTokensOfThePromptWhereItsTextDoesNotDo) {
       EXPECT_EQ(request.output().logprobs(), 3u);
     }
   }
-  // Of a prompt that is cut, what is left is repeated.
+  // The rest of a prompt that is cut is repeated.
   const ParsedCall cut = Completions(R"("prompt":"abc","echo":true,"truncate_prompt_tokens":1)");
   EXPECT_THAT(cut.form.echo_texts, ElementsAre(""));
   EXPECT_TRUE(cut.requests[0].output().prompt_tokens());

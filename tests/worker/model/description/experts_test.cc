@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What config.json says of experts and of latent vectors.
+// The fields of config.json that describe experts and latent vectors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

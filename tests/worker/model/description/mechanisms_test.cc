@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fields say of the mechanisms of families, and which fields are refused.
+// The fields that describe the mechanisms of families, and the fields that are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -29,7 +29,7 @@ std::vector<int32_t> Ids(std::string_view text) {
   return ids;
 }
 
-// What was said, joined.
+// Returns what was said, joined.
 std::string Line(const AnswerSequence::Said& said) {
   std::string line = absl::StrCat("text \"", said.text, "\" thought \"", said.reasoning, "\"");
   for (const v1::ToolCall& call : said.tool_calls) {
@@ -49,7 +49,7 @@ class ToolCallsTest : public ::testing::Test {
     format_.request_id = "r";
   }
 
-  // What a sequence says of these ids; it goes on where they do not end it.
+  // Returns what a sequence says of these ids; it goes on where they do not end it.
   AnswerSequence::Output Push(AnswerSequence& sequence, const std::vector<int32_t>& ids) {
     AnswerSequence::Output all;
     for (const int32_t id : ids) {

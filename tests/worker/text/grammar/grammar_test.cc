@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the five kinds of grammar allow.
+// The five kinds of grammar, by the texts that they allow.
 #include "services/worker/text/grammar/grammar.h"
 
 #include <gmock/gmock.h>

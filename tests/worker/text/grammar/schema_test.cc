@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of JSON schema is refused, and what its keywords mean.
+// The keywords of JSON schema: what each means, and which are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

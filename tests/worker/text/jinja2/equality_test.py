@@ -23,7 +23,7 @@ MAX_CPU_S = 2  # the CPU time that Jinja2 may take for a template; more counts a
 
 
 def refusals():
-    """What the first column of the table names; … stands for any text."""
+    """Returns what the first column of the table names; … stands for any text."""
     rows = [line.split("|")[1].strip() for line in (HERE / "refusals.md").read_text(encoding="utf-8").splitlines()
             if line.startswith("| ") and not line.startswith(("| ---", "| what"))]
     return [row.split("…") for row in rows]

@@ -211,7 +211,7 @@ bool IsJsonObject(const std::string& text) {
   return nlohmann::json::parse(text, nullptr, false).is_object();
 }
 
-// What holds of the events of any answer.
+// Checks what holds of the events of any answer.
 void CheckEvents(const ResponseEvents& events, const std::string& what) {
   bool in_call = false;
   std::string arguments;

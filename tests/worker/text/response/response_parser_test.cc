@@ -60,7 +60,8 @@ TEST(ResponseParserTest, ThoughtsTextAndSeveralCalls) {
       "true]}}. text \"Done.\"");
 }
 
-// What is told of an answer whose text stands behind its thoughts alone, however it is divided.
+// Returns what is told of an answer whose text stands behind its thoughts alone, however it is
+// divided.
 std::string LineBehindThoughts(const ResponseTemplate& format, std::string_view answer) {
   std::string whole;
   for (size_t cut = 0; cut <= answer.size(); ++cut) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What transformers' parse_response reads (testdata/parse_response.json, by make_goldens.py).
+// Answers as transformers' parse_response reads them (testdata/parse_response.json, by
+// make_goldens.py).
 #include <fstream>
 #include <string>
 #include <string_view>

@@ -16,7 +16,7 @@ const MAX_TOKENIZER_BYTES: u64 = 256 * MIB;
 const MAX_CONFIG_BYTES: u64 = 64 * MIB;
 const MAX_TEMPLATE_BYTES: usize = MIB as usize;
 
-/// What the tokenizer is read from.
+/// The file that the tokenizer is read from.
 pub enum Source {
     TokenizerJson(Vec<u8>),
     /// Another file, by its name.
@@ -127,7 +127,7 @@ pub struct Config {
     pub config: Map<String, Value>,
     /// Variable name (bos_token, additional_special_tokens, …) to a string or an array of strings.
     pub special_tokens: Map<String, Value>,
-    /// What each of the two files calls eos_token.
+    /// The tokens that the two files call eos_token.
     pub end_tokens: Vec<String>,
     pub template: Option<String>,
     /// For conversations with tools, where it is another one.

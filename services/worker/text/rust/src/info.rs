@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client needs to use a model's tokenizer and chat template itself.
+//! The description that lets a client use a model's tokenizer and chat template itself.
 
 use serde_json::{Map, Value};
 

@@ -353,7 +353,7 @@ pub fn joined(parts: &[Json]) -> Option<String> {
     Some(parts.iter().map(text).collect::<Option<Vec<String>>>()?.join("\n"))
 }
 
-/// What a message holds in another form.
+/// Returns the content of a message in another form.
 pub fn in_form(content: &Json, form: Form) -> Option<Json> {
     match (form, content) {
         (Form::Parts, Json::String(text)) => {

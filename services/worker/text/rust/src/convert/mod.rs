@@ -26,7 +26,7 @@ pub struct Made {
     pub defaults: Map<String, Value>,
 }
 
-/// What the folder says beside the file.
+/// The contents of the folder's other files.
 pub struct Beside<'a> {
     /// tokenizer_config.json.
     pub config: &'a Map<String, Value>,
@@ -126,7 +126,7 @@ fn with_folder(own: Vec<Added>, beside: &Beside) -> Result<Vec<Added>> {
     Ok(all.into_values().collect())
 }
 
-/// What puts BOS and EOS around a text.
+/// The post-processor that puts BOS and EOS around a text.
 fn post_processor(bos: Option<(&str, usize)>, eos: Option<(&str, usize)>) -> Value {
     if bos.is_none() && eos.is_none() {
         return Value::Null;

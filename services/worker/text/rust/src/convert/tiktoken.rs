@@ -9,7 +9,7 @@ use super::{adds, post_processor, unimplemented, with_folder, Added, Beside, Mad
 use crate::error::{Error, Result};
 use crate::files::token_content;
 
-/// What the code of a family of tokenizers knows beside its file.
+/// The facts that the code of a family of tokenizers knows beside its file.
 struct Family {
     name: &'static str,
     /// Names of the file, and tokenizer_class of tokenizer_config.json.

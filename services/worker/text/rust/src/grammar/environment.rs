@@ -40,7 +40,7 @@ pub fn limits(writer: Writer) -> ParserLimits {
     }
 }
 
-/// Who wrote the rules of a grammar.
+/// The writer of the rules of a grammar.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Writer {
     /// Rules made of a schema, say: they are ambiguous only where alternatives are.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What llguidance does with bounded work only while it makes a mask, done without one.
+//! Steps of a grammar with bounded work: llguidance bounds it only while it makes a mask.
 //!
 //! Its parser gets fuel for the derivatives of regular expressions, and a bound on items, where it
 //! makes a mask; taking a token works with what is left.

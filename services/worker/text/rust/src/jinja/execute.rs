@@ -14,7 +14,7 @@ use crate::python::repr;
 use crate::python::text::{too_long, Builder};
 use crate::python::value::Value;
 
-/// What the next statement is.
+/// The way on after a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     Next,

@@ -59,7 +59,7 @@ fn lazy(value: &Value, step: impl Step + 'static) -> Result<Value> {
     Lazy::new(step, value)
 }
 
-/// What a generator reads, from its first item on.
+/// The values that a generator reads, from its first item on.
 struct Source {
     value: Option<Value>,
     items: Option<Items>,
@@ -244,7 +244,7 @@ impl Step for Unique {
     }
 }
 
-/// What map and select do with an item.
+/// The function that map and select apply to an item.
 enum Function {
     Get(Getter),
     Call(Value, Arguments),

@@ -11,7 +11,7 @@ use crate::python::str_methods::change_case;
 use crate::python::text::Builder;
 use crate::python::value::{Dict, Value, View};
 
-/// What Jinja2's make_attrgetter makes: the value at a path of attributes, small where case is ignored.
+/// Jinja2's make_attrgetter: gets the value at a path of attributes, small where case is ignored.
 pub struct Getter {
     path: Vec<Value>,
     ignore_case: bool,

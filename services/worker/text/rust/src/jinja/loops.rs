@@ -14,7 +14,7 @@ use crate::python::operators::equal;
 use crate::python::text::Builder;
 use crate::python::value::{Lazy, List, Value, MAX_ITEMS};
 
-/// What is left of an iteration.
+/// The rest of an iteration.
 #[derive(Clone)]
 pub enum Items {
     /// From this place on.

@@ -77,14 +77,14 @@ impl Template {
 
 /// One rendering.
 pub struct Interpreter {
-    /// What the template is given.
+    /// The variables that the template is given.
     variables: HashMap<String, Value>,
     /// Unix time of the template's clock.
     now: i64,
     recursion: usize,
     /// The texts of the blocks that filters are applied to.
     block_texts: Vec<Value>,
-    /// What can hold itself, and is emptied in the end: nothing else would free it.
+    /// Values that can hold themselves are emptied in the end: nothing else would free them.
     namespaces: Vec<Rc<Namespace>>,
     scopes: Vec<Rc<Scope>>,
     top: Rc<Scope>,

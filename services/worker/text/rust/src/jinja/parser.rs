@@ -315,7 +315,7 @@ impl Parser {
         Ok(Stmt::For(Arc::new(node)))
     }
 
-    /// What is assigned to: names, also in tuples, and with `attributes` those of namespaces.
+    /// Parses what is assigned to: names, also in tuples, and with `attributes` those of namespaces.
     fn target(&mut self, tuples: bool, attributes: bool, ends: &[&str]) -> Result<Target> {
         let first = self.single_target(attributes)?;
         if !tuples || !self.is_operator(",") {

@@ -173,7 +173,7 @@ pub fn only_attribute(object: &Value, name: &str) -> Result<Value> {
     }
 }
 
-/// What Python's subscription finds; nothing for a KeyError, an IndexError or a TypeError.
+/// Returns what Python's subscription finds; nothing for a KeyError, an IndexError or a TypeError.
 fn python_item(object: &Value, key: &Value) -> Result<Option<Value>> {
     let index = |length: usize| {
         let index = key.as_int()?;

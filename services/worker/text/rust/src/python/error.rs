@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ends the rendering of a template, and the work that one rendering may do.
+//! The errors that end the rendering of a template, and the work that one rendering may do.
 
 use std::cell::Cell;
 use std::fmt;

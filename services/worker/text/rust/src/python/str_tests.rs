@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What kinds of characters a string has, in the words of Python's str.
+//! The kinds of characters that a string has, in the words of Python's str.
 
 /// Python's white space: Unicode's, and the four separators of ASCII.
 pub fn is_space(c: char) -> bool {

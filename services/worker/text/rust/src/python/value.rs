@@ -112,7 +112,7 @@ fn depth_above<'a>(values: impl Iterator<Item = &'a Value>) -> Result<u32> {
     Ok(depth)
 }
 
-/// What makes values equal as keys.
+/// A value as a key of a dict: values are the same key where these are equal.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Key {
     Undefined,
