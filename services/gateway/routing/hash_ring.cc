@@ -8,33 +8,20 @@
 #include <limits>
 #include <tuple>
 
+#include "services/base/random.h"
+
 namespace continuo::gateway {
 namespace {
 
-// SplitMix64: one well-mixed number for each state.
-class Mixer {
- public:
-  explicit Mixer(uint64_t state) : state_(state) {}
-  uint64_t Next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-
- private:
-  uint64_t state_;
-};
-
-Mixer PointsOf(std::string_view address) {
-  return Mixer(XXH3_64bits_withSeed(address.data(), address.size(), /*seed=*/3));
+SplitMix64 PointsOf(std::string_view address) {
+  return SplitMix64(XXH3_64bits_withSeed(address.data(), address.size(), /*seed=*/3));
 }
 
 }  // namespace
 
 RingProbes ProbesOf(uint64_t hash) {
   RingProbes probes;
-  Mixer mixer(hash);
+  SplitMix64 mixer(hash);
   for (uint64_t& probe : probes) probe = mixer.Next();
   std::ranges::sort(probes);
   return probes;
@@ -42,7 +29,7 @@ RingProbes ProbesOf(uint64_t hash) {
 
 uint64_t RingDistance(const RingProbes& probes, std::string_view address) {
   uint64_t least = std::numeric_limits<uint64_t>::max();
-  Mixer points = PointsOf(address);
+  SplitMix64 points = PointsOf(address);
   for (int i = 0; i < kPointsPerWorker; ++i) {
     const uint64_t point = points.Next();
     // The last probe that is not beyond the point; before the first one comes the last, round the
@@ -63,7 +50,7 @@ HashRing::HashRing(const std::vector<std::pair<uint32_t, std::string_view>>& wor
   points.reserve(num_points);
   arcs_.resize(num_arcs + 1);
   for (const auto& [number, address] : workers) {
-    Mixer mixer = PointsOf(address);
+    SplitMix64 mixer = PointsOf(address);
     for (int i = 0; i < kPointsPerWorker; ++i) {
       points.push_back({mixer.Next(), number});
       ++arcs_[(points.back().position >> shift_) + 1];
