@@ -16,7 +16,6 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/e2e"))
-import fleet  # noqa: E402
 import hostile_http2_test as hostile  # noqa: E402
 from hyperframe.frame import (ContinuationFrame, DataFrame, HeadersFrame, PingFrame,  # noqa: E402
                               RstStreamFrame, SettingsFrame)

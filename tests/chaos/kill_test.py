@@ -16,7 +16,6 @@ import concurrent.futures
 import math
 import pathlib
 import random
-import signal
 import sys
 import threading
 

@@ -10,7 +10,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
-from base import INSTALLED, LONG_MODEL, QUESTION, TOO_LONG, ClientsTest, installed  # noqa: E402
+from base import INSTALLED, QUESTION, TOO_LONG, ClientsTest, installed  # noqa: E402
 from kills import Kills  # noqa: E402
 
 PYTHON = installed("python/bin/python", "this client")

@@ -14,7 +14,6 @@ import json
 import pathlib
 import random
 import sys
-import threading
 import time
 import unittest
 

@@ -7,7 +7,6 @@
 import collections
 import decimal
 import json
-import pathlib
 import random
 import re
 import subprocess
