@@ -354,19 +354,13 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   }
 }
 
-int MostHeads(const AttentionStep& step) {
-  int heads = 0;
-  for (int i = 0; i < step.num_kv_heads; ++i) heads = std::max(heads, HeadsOf(step, i).size());
-  return heads;
-}
-
 template <typename S>
 cudaError_t Run(typename S::Number* out, const typename S::Number* q,
                 const KvLayout<const typename S::Element>& kv, const AttentionStep& step,
                 const DecodePlan& plan, float* scratch, uint32_t* counters, KernelStream stream) {
   return Launch("DecodeAttention", DecodeAttentionKernel<S>,
                 dim3(static_cast<unsigned>(plan.blocks)), S::kThreads, S::kSharedBytes, stream, out,
-                q, kv, Divisor::Of(static_cast<uint32_t>(kv.block_size)), step, MostHeads(step),
+                q, kv, Divisor::Of(static_cast<uint32_t>(kv.block_size)), step, MaxHeads(step),
                 scratch, counters);
 }
 
@@ -374,19 +368,19 @@ cudaError_t Run(typename S::Number* out, const typename S::Number* q,
 
 bool FitsDecodeAttention(const AttentionStep& step) {
   // Registers have no room for more.
-  return MostHeads(step) <= (step.head_dim <= 128 ? 16 : 8);
+  return MaxHeads(step) <= (step.head_dim <= 128 ? 16 : 8);
 }
 
 DecodePlan PlanDecodeAttention(const AttentionStep& step, int64_t max_kv_len,
                                int num_multiprocessors) {
   const int64_t tiles = int64_t{step.num_seqs} * step.num_kv_heads;
   const int64_t of_tile = (max_kv_len + kLeastShare - 1) / kLeastShare;
-  const int at_once = DecodeBlocksAtOnce(MostHeads(step)) * num_multiprocessors;
+  const int at_once = DecodeBlocksAtOnce(MaxHeads(step)) * num_multiprocessors;
   const int64_t most = std::min(at_once, kMostDecodeBlocks);
   DecodePlan plan;
   plan.blocks = static_cast<int>(std::clamp<int64_t>(tiles * of_tile, 1, most));
   plan.scratch_bytes = size_t{2} * static_cast<size_t>(plan.blocks) *
-                       static_cast<size_t>(MostHeads(step) * (step.head_dim + 2)) * sizeof(float);
+                       static_cast<size_t>(MaxHeads(step) * (step.head_dim + 2)) * sizeof(float);
   return plan;
 }
 
@@ -396,7 +390,7 @@ cudaError_t DecodeAttention(Number* out, const Number* q, const KvLayout<const E
                             uint32_t* counters, KernelStream stream) {
   if (step.rows == 0 || step.num_heads == 0 || step.num_kv_heads == 0) return cudaSuccess;
   CONTINUO_CHECK(FitsDecodeAttention(step));
-  const bool few = MostHeads(step) <= 8;
+  const bool few = MaxHeads(step) <= 8;
   const auto run = step.head_dim <= 64    ? (few ? Run<DecodeShape<Number, Element, 64, 1>>
                                                  : Run<DecodeShape<Number, Element, 64, 2>>)
                    : step.head_dim <= 128 ? (few ? Run<DecodeShape<Number, Element, 128, 1>>

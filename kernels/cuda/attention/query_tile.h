@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/runtime/host_device.h"
@@ -39,6 +40,12 @@ CONTINUO_HOST_DEVICE inline HeadRange HeadsOf(const AttentionStep& step, int kv_
   const int64_t begin = Max(0, first - step.first_head);
   const int64_t end = Min(step.num_heads, first + step.heads_per_kv_head - step.first_head);
   return {static_cast<int>(begin), static_cast<int>(Max(begin, end))};
+}
+// Returns the most query heads that read one key-value head.
+inline int MaxHeads(const AttentionStep& step) {
+  int heads = 0;
+  for (int i = 0; i < step.num_kv_heads; ++i) heads = std::max(heads, HeadsOf(step, i).size());
+  return heads;
 }
 
 // Returns the sequence of a row of the step: the last one that begins at or before it. Sequences

@@ -162,12 +162,6 @@ int TileSize(int head_dim) {
   return head_dim > 128 ? Shape256<T, T>::kQueries : Shape128<T, T>::kQueries;
 }
 
-int MaxHeads(const AttentionStep& step) {
-  int heads = 0;
-  for (int i = 0; i < step.num_kv_heads; ++i) heads = std::max(heads, HeadsOf(step, i).size());
-  return heads;
-}
-
 int64_t TilesOf(const AttentionStep& step, int tile_size) {
   return NumTiles(step.rows, step.num_seqs, MaxHeads(step), tile_size);
 }

@@ -38,7 +38,7 @@ class XidWatch : public DeviceFaults {
 
   absl::Status Explain(const absl::Status& failure) override;
   // Returns the devices (as in cuda:INDEX) whose events NVML has registered, once it was asked for
-  // all of them.
+  // all of them. For tests.
   std::vector<int> Watched() const;
 
  private:
