@@ -15,8 +15,8 @@ const char* VerdictName(Verdict verdict) {
       return "silent";
     case Verdict::kLoading:
       return "loading";
-    case Verdict::kReady:
-      return "ready";
+    case Verdict::kServing:
+      return "serving";
     case Verdict::kSlow:
       return "slow";
     case Verdict::kHung:
@@ -35,7 +35,7 @@ WorkerState RoutingState(Verdict verdict) {
       break;
     case Verdict::kLoading:
       return WorkerState::kLoading;
-    case Verdict::kReady:
+    case Verdict::kServing:
     case Verdict::kSlow:
       return WorkerState::kServing;
     case Verdict::kHung:
@@ -113,7 +113,7 @@ Verdict WorkerVerdict::Judge(const ModelEvidence& evidence) const {
     case v1::WORKER_STATE_SERVING:
       if (!evidence.listed) return Verdict::kDraining;
       if (health_ == Health::kHung) return Verdict::kHung;
-      return evidence.slow ? Verdict::kSlow : Verdict::kReady;
+      return evidence.slow ? Verdict::kSlow : Verdict::kServing;
     case v1::WORKER_STATE_DRAINING:
       return Verdict::kDraining;
     default:

@@ -15,13 +15,13 @@ enum class Verdict {
   kConnecting,  // A watch was opened and has not reported yet.
   kSilent,      // A watch is open and has reported nothing for max_silence.
   kLoading,     // It reports that it does not take requests yet.
-  kReady,       // It reports SERVING, and nothing speaks against it.
-  kSlow,        // It is ready, but its steps take several times as long as those of its peers.
+  kServing,     // It reports SERVING, and nothing speaks against it.
+  kSlow,        // It serves, but its steps take several times as long as those of its peers.
   kHung,        // It reports SERVING, while its health has said NOT_SERVING for hung_confirm.
   kDraining,    // It reports DRAINING, or it reports SERVING and is no longer listed.
 };
 
-// For logs: "lost", "connecting", "silent", "loading", "ready", "slow", "hung", "draining".
+// For logs: "lost", "connecting", "silent", "loading", "serving", "slow", "hung", "draining".
 const char* VerdictName(Verdict verdict);
 
 // The verdict in routing's terms: a worker that does not report is lost, a slow one still serves.

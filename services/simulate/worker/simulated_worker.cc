@@ -380,7 +380,7 @@ v1::WatchLoadResponse SimulatedWorker::MakeReport() const {
   report.set_tokenizer_fingerprint("simulated");
   int64_t inbox_tokens = 0;
   for (const WorkerProcess::Submitted& submitted : p.inbox) {
-    inbox_tokens += engine::TokensToRead(submitted.request);
+    inbox_tokens += engine::NumInputTokens(submitted.request);
   }
   report.set_running_requests(static_cast<uint32_t>(p.load.running));
   report.set_waiting_requests(static_cast<uint32_t>(p.load.waiting + p.inbox.size()));

@@ -300,7 +300,7 @@ absl::Status Engine::Submit(Request request, RequestSink sink) {
   if (impl_->load.running + impl_->load.waiting + impl_->inbox_sequences == 0) {
     impl_->progress = now.elapsed;
   }
-  impl_->inbox_tokens += TokensToRead(request);
+  impl_->inbox_tokens += NumInputTokens(request);
   impl_->quota.Add(request.tenant, cost);
   impl_->inbox_sequences += request.num_sequences;
   impl_->inbox.push_back(SubmitCommand{std::move(request), std::move(sink), now.elapsed});

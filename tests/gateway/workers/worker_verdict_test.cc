@@ -77,7 +77,7 @@ TEST(WorkerVerdictTest, EachSituationHasItsVerdict) {
       // The report counts.
       {"loading", Reporting(), {kLoading}, Verdict::kLoading, WorkerState::kLoading},
       {"unspecified", Reporting(), {kUnspecified}, Verdict::kLoading, WorkerState::kLoading},
-      {"serving", Reporting(), {kServing}, Verdict::kReady, WorkerState::kServing},
+      {"serving", Reporting(), {kServing}, Verdict::kServing, WorkerState::kServing},
       {"slow", Reporting(), {kServing, true, true}, Verdict::kSlow, WorkerState::kServing},
       {"draining", Reporting(), {kDraining}, Verdict::kDraining, WorkerState::kDraining},
       {"draining, slow",
@@ -98,7 +98,7 @@ TEST(WorkerVerdictTest, EachSituationHasItsVerdict) {
        Verdict::kLoading,
        WorkerState::kLoading},
       // Health alone is no verdict; a confirmed contradiction is one.
-      {"not serving", NotServing(), {kServing}, Verdict::kReady, WorkerState::kServing},
+      {"not serving", NotServing(), {kServing}, Verdict::kServing, WorkerState::kServing},
       {"hung", Hung(), {kServing}, Verdict::kHung, WorkerState::kHung},
       {"hung, slow", Hung(), {kServing, true, true}, Verdict::kHung, WorkerState::kHung},
       {"hung, unlisted", Hung(), {kServing, false}, Verdict::kDraining, WorkerState::kDraining},
@@ -127,7 +127,7 @@ TEST(WorkerVerdictTest, SilenceBeginsAfterTheLastReport) {
   // It is found once.
   EXPECT_EQ(verdict.Check(At(9000), At(0), true), std::nullopt);
   verdict.OnReport(At(9000));
-  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kReady);
+  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kServing);
   EXPECT_EQ(verdict.Check(At(11001), At(0), true), Verdict::kSilent);
 }
 
@@ -188,7 +188,7 @@ TEST(WorkerVerdictTest, HungLastsUntilTheHealthServesAgain) {
   verdict.OnReport(At(1600));
   EXPECT_EQ(verdict.Judge({kServing}), Verdict::kHung);
   verdict.OnHealth(/*not_serving=*/false, At(1700));
-  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kReady);
+  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kServing);
 }
 
 TEST(WorkerVerdictTest, AHealthThatAReportTellsNeedsNoOtherReport) {
@@ -200,7 +200,7 @@ TEST(WorkerVerdictTest, AHealthThatAReportTellsNeedsNoOtherReport) {
   EXPECT_EQ(verdict.Check(At(1400), At(0), true), Verdict::kHung);
   verdict.OnReport(At(1500));
   verdict.OnReportedHealth(/*not_serving=*/false, At(1500));
-  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kReady);
+  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kServing);
 }
 
 TEST(WorkerVerdictTest, ANewWatchForgetsTheHealth) {
@@ -208,7 +208,7 @@ TEST(WorkerVerdictTest, ANewWatchForgetsTheHealth) {
   verdict.OnEnd();
   verdict.OnConnecting(At(2000));
   verdict.OnReport(At(2000));
-  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kReady);
+  EXPECT_EQ(verdict.Judge({kServing}), Verdict::kServing);
 }
 
 TEST(WorkerVerdictTest, EachVerdictHasAName) {

@@ -75,14 +75,14 @@ inline bool MaskNeedsAnswer(const Request& r) {
 }
 
 // Returns the number of prompt and received tokens.
-inline int64_t TokensToRead(const Request& r) {
+inline int64_t NumInputTokens(const Request& r) {
   auto tokens = static_cast<int64_t>(r.prompt.size());
   for (const ReceivedSequence& s : r.received) tokens += static_cast<int64_t>(s.tokens.size());
   return tokens;
 }
 // Returns what the request takes of max_queued_tokens: at least one token for each sequence.
 inline int64_t QueueCost(const Request& r) {
-  return std::max<int64_t>(TokensToRead(r), r.num_sequences);
+  return std::max<int64_t>(NumInputTokens(r), r.num_sequences);
 }
 
 struct PromptProgress {
