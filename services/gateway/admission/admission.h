@@ -137,7 +137,7 @@ class Admission {
   };
   // By model as the clients wrote it; those with open requests.
   std::map<std::string, ModelCounts> counts_by_model() const;
-  // The number of tenants that are remembered.
+  // The number of tenants that are remembered. For tests.
   size_t num_tenants() const;
 
  private:

@@ -50,6 +50,7 @@ class Attempt {
   int number() const { return number_; }
   const Lease& lease() const { return lease_; }
   bool is_reading() const { return is_reading_; }
+  // For tests; FailureOf has both.
   bool was_accepted() const { return was_accepted_; }
   bool made_progress() const { return made_progress_; }
 

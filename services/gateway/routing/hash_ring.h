@@ -32,6 +32,7 @@ class HashRing {
   // The workers by number, with their addresses.
   explicit HashRing(const std::vector<std::pair<uint32_t, std::string_view>>& workers);
 
+  // For tests.
   size_t num_points() const { return points_.size(); }
   // The number of the worker of the point at `index`, and its position.
   uint32_t worker(size_t index) const { return points_[index].worker; }

@@ -30,6 +30,7 @@ class EventLoop : public Clock, public gateway::Timer {
   // Drops all events.
   void Clear();
 
+  // For tests.
   size_t num_due() const { return events_.size(); }
   uint64_t num_run() const { return num_run_; }
 

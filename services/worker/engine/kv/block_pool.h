@@ -47,7 +47,7 @@ class BlockPool {
 
   int num_blocks() const { return static_cast<int>(blocks_.size()); }
   int block_size() const { return block_size_; }
-  int num_empty() const { return num_empty_; }
+  int num_empty() const { return num_empty_; }  // for tests
   int num_cached() const { return num_free_ - num_empty_; }
   int num_used() const { return num_blocks() - num_free_; }
   // Returns how many blocks Allocate can still hand out: empty and cached ones.
