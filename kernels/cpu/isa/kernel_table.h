@@ -148,8 +148,6 @@ struct StateBlock {
 struct KernelTable {
   const char* name;
   size_t pack_block;  // packed rows are padded with zeros to a multiple of this
-  size_t row_tile;    // dots is fastest at multiples of these
-  size_t col_tile;
 
   void (*widen[kNumElements])(float* out, const void* in, size_t n);
   void (*narrow[2])(void* out, const float* in, size_t n);  // to f32 (a copy), bf16

@@ -385,8 +385,6 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
   return {
       name,
       kBlock,
-      kRowTile,
-      kColTile,
       {WidenRow<F32>, WidenRow<BF16>, WidenRow<F16>},
       {NarrowF32, NarrowBF16},
       {PackPlain, PackEvenOdd, PackPlain},

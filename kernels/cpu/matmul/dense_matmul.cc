@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/matmul/panel_layout.h"
 #include "kernels/cpu/matmul/split_sum.h"
 #include "kernels/cpu/runtime/rows.h"
 
@@ -16,8 +17,6 @@ constexpr int64_t kWeightBytes = 131072;  // of weights per work item: they stay
 // Up to this many rows the weights are read once, so work items are large; beyond it the threads
 // share the work more finely.
 constexpr int64_t kSmallM = 16;
-
-int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // The output columns of one work item.
 int64_t ColumnBlock(int64_t rows, int64_t k, DType dtype) {

@@ -33,8 +33,6 @@ int64_t RunOf(WeightFormat format) {
   return 0;
 }
 
-int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // Calls body(first element in the row, elements, byte in the panel) for each group.
 template <typename Body>
 void ForGroups(const PanelLayout& layout, const Body& body) {

@@ -11,6 +11,9 @@
 
 namespace continuo::kernels::cpu {
 
+// Returns the least multiple of `unit` that is not below n.
+inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
 // The layout of a packed matrix [out, in] in memory: panels of kPanelColumns outputs, filled up
 // with zeros; in a panel the K splits of `in`, one after another; in a split groups of GroupSize
 // elements, the last perhaps shorter; in a group kPanelColumns f32 scales (not in bf16), then for

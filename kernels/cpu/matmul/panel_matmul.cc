@@ -14,8 +14,6 @@ namespace {
 
 constexpr int64_t kMaxSlab = 960;  // rows of x packed at a time
 
-int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // Prefetches the memory that a work item writes at its end. The rows' lines lie apart, so the
 // hardware does not prefetch them.
 void PrefetchRows(const Tensor& out, int64_t row, int64_t num_rows, int64_t column,

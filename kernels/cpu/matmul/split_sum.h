@@ -8,9 +8,8 @@
 
 namespace continuo::kernels::cpu {
 
-// The place of a block of a product's results: rows [row, row + num_rows) and columns [column,
-// column
-// + num_columns) of `out`, with `bias` (f32 [out's columns], or empty) added.
+// The place of a block of a product's results: rows [row, row + num_rows) and columns
+// [column, column + num_columns) of `out`, with `bias` (f32 [out's columns], or empty) added.
 struct ResultBlock {
   Tensor out;
   Tensor bias;
