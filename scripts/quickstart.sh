@@ -24,7 +24,7 @@ if [ "$smollm2" = 1 ]; then
   worker_flags=(--model_name=smollm2 --max_context_tokens=4096 --kv_cache_memory=256MiB)
   question="What is the capital of France?"
 fi
-echo "== building the gateway, the worker and the client (four to seven minutes on two cores the first time)"
+echo "== building the gateway, the worker and the client (six to twelve minutes on two cores the first time)"
 scripts/build.sh --native release continuo-worker continuo-gateway continuo
 bin=build/release/bin
 

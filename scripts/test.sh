@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sets up, builds the release preset and runs its tests.
 #
-#   scripts/test.sh         everything that CI runs (at most 25 minutes cold on two cores)
+#   scripts/test.sh         everything that CI runs (an hour on two slow cores with empty caches)
 #   scripts/test.sh --all   also the slow tests, AddressSanitizer and UndefinedBehaviorSanitizer,
 #                           ThreadSanitizer, kernels for ARM, fuzzing, a format check, and peers; as
 #                           root also images and a cluster of Kubernetes (Debian 12)
