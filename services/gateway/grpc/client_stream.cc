@@ -2,7 +2,7 @@
 #include "services/gateway/grpc/client_stream.h"
 
 #include "services/common/grpc/grpc_status.h"
-#include "services/gateway/grpc/message_bytes.h"
+#include "services/common/grpc/message_bytes.h"
 
 namespace continuo::gateway {
 
@@ -12,7 +12,7 @@ void ClientStream::Start(std::shared_ptr<StreamRelay> relay) {
 }
 
 void ClientStream::Write(const v1::GenerateResponse& response) {
-  SerializeMessage(response, &buffer_);
+  common::SerializeMessage(response, &buffer_);
   StartWrite(&buffer_);
 }
 

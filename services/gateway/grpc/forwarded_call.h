@@ -17,7 +17,6 @@
 #include "absl/synchronization/mutex.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/gateway/admission/admission.h"
-#include "services/gateway/grpc/message_bytes.h"
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/routing/router.h"
 #include "services/gateway/workers/grpc_worker_transport.h"

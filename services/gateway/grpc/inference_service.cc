@@ -9,11 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/common/grpc/end_unary.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
 #include "services/gateway/grpc/client_stream.h"
 #include "services/gateway/grpc/forwarded_call.h"
 #include "services/gateway/grpc/keyed_call.h"
-#include "services/gateway/grpc/message_bytes.h"
 #include "services/gateway/grpc/request_log.h"
 #include "services/gateway/grpc/request_span.h"
 #include "services/gateway/relay/message_memory.h"
@@ -79,13 +80,6 @@ absl::Status BindModel(const KeyGrant* key, KeyLimiter* limiter, Request* reques
     request->set_model(key->models.front());
   }
   return limiter->CheckModel(key, request->model());
-}
-
-// Ends a unary call at once.
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(common::ToGrpcStatus(status));
-  return reactor;
 }
 
 }  // namespace
@@ -358,7 +352,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
   ClientCall call = CallOf(*context, *bytes);
   const absl::Status stranger = Authenticate(call).status();
   absl::StatusOr<v1::GenerateRequest> request =
-      stranger.ok() ? ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
+      stranger.ok() ? common::ParseMessage<v1::GenerateRequest>(*bytes, &call.num_bytes) : stranger;
   if (!request.ok()) {
     OnRejected("", "", request.status());
     return new RejectedStream(dependencies_.open_calls, request.status());
@@ -440,20 +434,20 @@ template <typename Request, typename Response, typename Method>
 grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer& bytes,
                                                     grpc::ByteBuffer* response, Method method) {
-  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
+  if (const absl::Status open = CheckOpen(); !open.ok()) return common::EndUnary(context, open);
   std::shared_ptr<const KeyGrant> key;
   absl::StatusOr<CallContext> call_context = ContextOf(CallOf(*context, bytes), &key);
-  if (!call_context.ok()) return Answer(context, call_context.status());
-  const absl::StatusOr<int64_t> memory = MemoryOf<Request>(bytes);
-  if (!memory.ok()) return Answer(context, memory.status());
+  if (!call_context.ok()) return common::EndUnary(context, call_context.status());
+  const absl::StatusOr<int64_t> memory = common::MemoryOf(bytes, *Request::descriptor());
+  if (!memory.ok()) return common::EndUnary(context, memory.status());
   absl::StatusOr<Admission::Ticket> ticket =
       dependencies_.forwarded->Admit({.bytes = *memory, .tenant = call_context->tenant});
-  if (!ticket.ok()) return Answer(context, ticket.status());
-  absl::StatusOr<Request> request = ParseMessage<Request>(bytes);
-  if (!request.ok()) return Answer(context, request.status());
+  if (!ticket.ok()) return common::EndUnary(context, ticket.status());
+  absl::StatusOr<Request> request = common::ParseMessage<Request>(bytes);
+  if (!request.ok()) return common::EndUnary(context, request.status());
   if (const absl::Status model = BindModel(key.get(), dependencies_.key_limiter, &*request);
       !model.ok()) {
-    return Answer(context, model);
+    return common::EndUnary(context, model);
   }
   if (call_context->request_id.empty()) call_context->request_id = MakeRequestId();
   using Call = ForwardedCall<Request, Response, Method>;
@@ -462,7 +456,7 @@ grpc::ServerUnaryReactor* InferenceService::Forward(grpc::CallbackServerContext*
       dependencies_.open_calls, dependencies_.relay.router, dependencies_.pool, *std::move(request),
       *std::move(call_context), *std::move(ticket), method,
       [reactor, response](const grpc::Status& status, const Response& answer) {
-        if (status.ok()) SerializeMessage(answer, response);
+        if (status.ok()) common::SerializeMessage(answer, response);
         reactor->Finish(status);
       });
   reactor->Attach(call);
@@ -554,37 +548,39 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
-  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
+  if (const absl::Status open = CheckOpen(); !open.ok()) return common::EndUnary(context, open);
   const absl::StatusOr<Caller> caller = FindCaller(CallOf(*context, *bytes));
-  if (!caller.ok()) return Answer(context, caller.status());
+  if (!caller.ok()) return common::EndUnary(context, caller.status());
   v1::ListModelsResponse list;
   for (v1::Model& model : Models(caller->key.get())) *list.add_models() = std::move(model);
-  SerializeMessage(list, response);
-  return Answer(context, absl::OkStatus());
+  common::SerializeMessage(list, response);
+  return common::EndUnary(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* bytes,
                                                      grpc::ByteBuffer* response) {
-  if (const absl::Status open = CheckOpen(); !open.ok()) return Answer(context, open);
+  if (const absl::Status open = CheckOpen(); !open.ok()) return common::EndUnary(context, open);
   const absl::StatusOr<Caller> caller = FindCaller(CallOf(*context, *bytes));
-  if (!caller.ok()) return Answer(context, caller.status());
-  const absl::StatusOr<v1::GetModelRequest> request = ParseMessage<v1::GetModelRequest>(*bytes);
-  if (!request.ok()) return Answer(context, request.status());
+  if (!caller.ok()) return common::EndUnary(context, caller.status());
+  const absl::StatusOr<v1::GetModelRequest> request =
+      common::ParseMessage<v1::GetModelRequest>(*bytes);
+  if (!request.ok()) return common::EndUnary(context, request.status());
   std::vector<v1::Model> models = Models(caller->key.get());
   if (request->name().empty() && models.size() > 1) {
-    return Answer(context, protocol::FieldError("name", absl::StrCat("is needed: ", models.size(),
-                                                                     " models are served here")));
+    return common::EndUnary(context,
+                            protocol::FieldError("name", absl::StrCat("is needed: ", models.size(),
+                                                                      " models are served here")));
   }
   for (v1::Model& model : models) {
     if (!request->name().empty() && model.name() != request->name()) continue;
     v1::GetModelResponse found;
     *found.mutable_model() = std::move(model);
-    SerializeMessage(found, response);
-    return Answer(context, absl::OkStatus());
+    common::SerializeMessage(found, response);
+    return common::EndUnary(context, absl::OkStatus());
   }
-  return Answer(context, absl::NotFoundError(
-                             absl::StrCat("model \"", request->name(), "\" is not served here")));
+  return common::EndUnary(context, absl::NotFoundError(absl::StrCat("model \"", request->name(),
+                                                                    "\" is not served here")));
 }
 
 }  // namespace continuo::gateway

@@ -7,28 +7,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/end_unary.h"
+#include "services/common/grpc/refused_stream.h"
 #include "services/gateway/scaler/activity.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway {
-namespace {
-
-// Ends a unary call at once.
-grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(common::ToGrpcStatus(status));
-  return reactor;
-}
-
-// A stream that has ended before it began.
-class EndedStream : public grpc::ServerWriteReactor<externalscaler::IsActiveResponse> {
- public:
-  explicit EndedStream(const absl::Status& status) { Finish(common::ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
-};
-
-}  // namespace
 
 absl::StatusOr<ExternalScaler::Trigger> ExternalScaler::Parse(
     const externalscaler::ScaledObjectRef& reference) const {
@@ -57,15 +41,16 @@ grpc::ServerUnaryReactor* ExternalScaler::IsActive(grpc::CallbackServerContext* 
                                                    const externalscaler::ScaledObjectRef* request,
                                                    externalscaler::IsActiveResponse* response) {
   const absl::StatusOr<Trigger> trigger = Parse(*request);
-  if (!trigger.ok()) return Reply(context, trigger.status());
+  if (!trigger.ok()) return common::EndUnary(context, trigger.status());
   response->set_result(demand_->Total(trigger->model).open_requests > 0);
-  return Reply(context, absl::OkStatus());
+  return common::EndUnary(context, absl::OkStatus());
 }
 
 grpc::ServerWriteReactor<externalscaler::IsActiveResponse>* ExternalScaler::StreamIsActive(
     grpc::CallbackServerContext* /*context*/, const externalscaler::ScaledObjectRef* request) {
   const absl::StatusOr<Trigger> trigger = Parse(*request);
-  if (!trigger.ok()) return new EndedStream(trigger.status());
+  if (!trigger.ok())
+    return new common::RefusedStream<externalscaler::IsActiveResponse>(trigger.status());
   using Stream = PolledStream<externalscaler::IsActiveResponse>;
   return Stream::Start(
       &streams_, timer_,
@@ -84,28 +69,29 @@ grpc::ServerUnaryReactor* ExternalScaler::GetMetricSpec(
     grpc::CallbackServerContext* context, const externalscaler::ScaledObjectRef* request,
     externalscaler::GetMetricSpecResponse* response) {
   const absl::StatusOr<Trigger> trigger = Parse(*request);
-  if (!trigger.ok()) return Reply(context, trigger.status());
+  if (!trigger.ok()) return common::EndUnary(context, trigger.status());
   externalscaler::MetricSpec& spec = *response->add_metricspecs();
   spec.set_metricname(kMetric);
   spec.set_targetsize(trigger->queued_tokens);
   spec.set_targetsizefloat(static_cast<double>(trigger->queued_tokens));
-  return Reply(context, absl::OkStatus());
+  return common::EndUnary(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* ExternalScaler::GetMetrics(
     grpc::CallbackServerContext* context, const externalscaler::GetMetricsRequest* request,
     externalscaler::GetMetricsResponse* response) {
   const absl::StatusOr<Trigger> trigger = Parse(request->scaledobjectref());
-  if (!trigger.ok()) return Reply(context, trigger.status());
+  if (!trigger.ok()) return common::EndUnary(context, trigger.status());
   if (request->metricname() != kMetric) {
-    return Reply(context, protocol::FieldError("metricName", absl::StrCat("has to be ", kMetric)));
+    return common::EndUnary(
+        context, protocol::FieldError("metricName", absl::StrCat("has to be ", kMetric)));
   }
   const int64_t tokens = demand_->Total(trigger->model).queued_tokens;
   externalscaler::MetricValue& value = *response->add_metricvalues();
   value.set_metricname(kMetric);
   value.set_metricvalue(tokens);
   value.set_metricvaluefloat(static_cast<double>(tokens));
-  return Reply(context, absl::OkStatus());
+  return common::EndUnary(context, absl::OkStatus());
 }
 
 }  // namespace continuo::gateway

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
 #include "services/common/log.h"
 #include "services/protocol/error.h"
 #include "services/protocol/status_name.h"
@@ -141,7 +142,7 @@ void GenerateCall::SendAccepted() {
 }
 
 void GenerateCall::Write(v1::GenerateResponse response) {
-  outgoing_ = Serialize(response);
+  common::SerializeMessage(response, &outgoing_);
   StartWrite(&outgoing_);
 }
 

@@ -2,6 +2,7 @@
 #include "services/worker/server/grpc/inference_service.h"
 
 #include "services/base/status_macros.h"
+#include "services/common/grpc/end_unary.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/session/text_answers.h"
@@ -25,7 +26,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
   if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   return AnswerText<v1::TokenizeRequest>(
       *worker_.text_pool, *text_budget_, context, request, response,
@@ -39,7 +40,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
   if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   return AnswerText<v1::DetokenizeRequest>(
       *worker_.text_pool, *text_budget_, context, request, response,
@@ -52,16 +53,16 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer*, grpc::ByteBuffer*) {
   if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
-  return RejectUnary(context, absl::UnimplementedError("the model has no embeddings"));
+  return common::EndUnary(context, absl::UnimplementedError("the model has no embeddings"));
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
   if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   return AnswerUnary<v1::ListModelsRequest>(
       context, request, response,
@@ -78,7 +79,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
   if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   return AnswerUnary<v1::GetModelRequest>(
       context, request, response,
@@ -95,7 +96,7 @@ grpc::ServerUnaryReactor* InferenceService::GetTokenizer(grpc::CallbackServerCon
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
   if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   return AnswerUnary<v1::GetTokenizerRequest>(
       context, request, response,

@@ -9,7 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/byte_budget.h"
+#include "services/common/grpc/end_unary.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
 #include "services/protocol/error.h"
 #include "services/worker/server/grpc/wire.h"
 #include "services/worker/server/session/work_pool.h"
@@ -21,13 +23,6 @@ inline constexpr size_t kMaxShortRequestBytes = 64 << 10;
 // Memory that a call takes beside its request's bytes.
 inline constexpr size_t kUnaryCallBytes = 4 << 10;
 
-inline grpc::ServerUnaryReactor* RejectUnary(grpc::CallbackServerContext* context,
-                                             const absl::Status& status) {
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(common::ToGrpcStatus(status));
-  return reactor;
-}
-
 // Parses the request and answers it.
 template <typename RequestMessage, typename Function>
 void FinishUnary(grpc::ServerUnaryReactor* reactor, const grpc::ByteBuffer& request,
@@ -37,7 +32,7 @@ void FinishUnary(grpc::ServerUnaryReactor* reactor, const grpc::ByteBuffer& requ
   if (status.ok()) {
     auto result = answer(message);
     status = result.status();
-    if (status.ok()) *response = Serialize(*result);
+    if (status.ok()) common::SerializeMessage(*result, response);
   }
   reactor->Finish(common::ToGrpcStatus(status));
 }
@@ -48,9 +43,9 @@ grpc::ServerUnaryReactor* AnswerUnary(grpc::CallbackServerContext* context,
                                       const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                       Function answer) {
   if (request->Length() > kMaxShortRequestBytes) {
-    return RejectUnary(context, absl::InvalidArgumentError(
-                                    absl::StrCat("the request has ", request->Length(),
-                                                 " bytes, the limit is ", kMaxShortRequestBytes)));
+    return common::EndUnary(context, absl::InvalidArgumentError(absl::StrCat(
+                                         "the request has ", request->Length(),
+                                         " bytes, the limit is ", kMaxShortRequestBytes)));
   }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   FinishUnary<RequestMessage>(reactor, *request, response, answer);
@@ -67,7 +62,7 @@ grpc::ServerUnaryReactor* AnswerText(WorkPool& pool, ByteBudget& budget,
   const size_t size = request->Length();
   ByteBudget::Share share = budget.Take(static_cast<int64_t>(size + kUnaryCallBytes));
   if (!share) {
-    return RejectUnary(
+    return common::EndUnary(
         context, protocol::OverloadedError(absl::StrCat("over ", budget.limit(),
                                                         " bytes of such requests are worked on")));
   }

@@ -7,11 +7,11 @@
 #include "absl/status/statusor.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/load_delta.h"
 #include "services/protocol/validate_request.h"
-#include "services/worker/server/grpc/wire.h"
 
 namespace continuo::server {
 namespace {
@@ -43,7 +43,7 @@ WatchLoadCall* WatchLoadCall::Start(const grpc::ByteBuffer& request, LoadBoard* 
   call->self_ = call;
   v1::WatchLoadRequest message;
   // A gateway of a later release may ask for more; it gets the fields that this worker knows.
-  absl::Status status = ParseMessage(request, &message);
+  absl::Status status = common::ParseMessage(request, &message);
   if (status.ok()) {
     call->sends_deltas_ = message.accepts_deltas();
     if (const auto pace = ReadPace(message); pace.ok()) {
@@ -69,10 +69,10 @@ void WatchLoadCall::Send(const v1::WatchLoadResponse& response) {
 void WatchLoadCall::Write(const v1::WatchLoadResponse& response) {
   writing_ = true;
   if (full_.has_value() && protocol::IsDeltaOf(response, *full_)) {
-    outgoing_ = Serialize(protocol::MakeLoadDelta(response));
+    common::SerializeMessage(protocol::MakeLoadDelta(response), &outgoing_);
   } else {
     if (sends_deltas_) full_ = response;
-    outgoing_ = Serialize(response);
+    common::SerializeMessage(response, &outgoing_);
   }
   StartWrite(&outgoing_);
 }

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/proto_time.h"
 #include "services/protocol/validate_request.h"
@@ -112,7 +113,7 @@ void WatchStepsCall::Read() {
     ScheduleRead();
     return;
   }
-  outgoing_ = Serialize(response);
+  common::SerializeMessage(response, &outgoing_);
   StartWrite(&outgoing_);
 }
 

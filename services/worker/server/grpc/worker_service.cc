@@ -2,6 +2,7 @@
 #include "services/worker/server/grpc/worker_service.h"
 
 #include "services/base/status_macros.h"
+#include "services/common/grpc/end_unary.h"
 #include "services/common/grpc/refused_stream.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/validate_request.h"
@@ -32,7 +33,7 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
   if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   return AnswerUnary<v1::DrainRequest>(
       context, request, response,
@@ -53,7 +54,7 @@ grpc::ServerUnaryReactor* WorkerService::Abort(grpc::CallbackServerContext* cont
                                                const grpc::ByteBuffer* request,
                                                grpc::ByteBuffer* response) {
   if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
-    return RejectUnary(context, peer);
+    return common::EndUnary(context, peer);
   }
   absl::StatusOr<CallInfo> info = ReadCallInfo(*context, worker_.peers);
   return AnswerUnary<v1::AbortRequest>(
