@@ -155,9 +155,11 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
     common::Log(common::LogSeverity::kWarning, "the weights were packed anew",
                 {{"reason", model.cache_status.ToString()}});
   }
-  for (const std::string& warning : model.config.warnings) {
-    common::Log(common::LogSeverity::kWarning, "the model is not served as its files say",
-                {{"reason", warning}});
+  for (const auto* warnings : {&model.config.warnings, &loaded_->text->warnings()}) {
+    for (const std::string& warning : *warnings) {
+      common::Log(common::LogSeverity::kWarning, "the model is not served as its files say",
+                  {{"reason", warning}});
+    }
   }
   if (!loaded_->text->response_template_status().ok()) {
     common::Log(common::LogSeverity::kWarning, "the model's response_template is not used",

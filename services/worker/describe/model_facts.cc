@@ -47,6 +47,7 @@ absl::StatusOr<TextFacts> ReadTextFacts(const std::string& path, const std::stri
     if (const absl::Status status = text.UseResponseFormat(tool_format); !status.ok())
       return status;
   }
+  facts.warnings.insert(facts.warnings.end(), text.warnings().begin(), text.warnings().end());
   if (!text.response_template_status().ok()) {
     facts.warnings.push_back(absl::StrCat("the model's response_template is not used: ",
                                           text.response_template_status().message()));

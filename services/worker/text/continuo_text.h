@@ -94,6 +94,10 @@ ContinuoSlice continuo_text_tokenizer_kind(const ContinuoText* text);
 ContinuoSlice continuo_text_chat_template(const ContinuoText* text);
 ContinuoSlice continuo_text_response_template(const ContinuoText* text);
 
+/* Tells, a line each, what of the files is not used, or loses text: an eos_token that the
+ * vocabulary lacks, messages of which the chat template shows nothing. Lives as long as `text`. */
+ContinuoSlice continuo_text_warnings(const ContinuoText* text);
+
 /* The tokens that end an answer, ascending: what the files call eos_token, and the token that the
  * chat template closes a turn of the assistant with. `known` are ends that other files name.
  * Renders a few short conversations. */
@@ -116,12 +120,13 @@ int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_s
  * add_generation_prompt and continue_final_message (booleans), template_arguments (a string that
  * holds a JSON object, or the empty string), chat_template (a string: rendered instead of the
  * model's; empty: the model's), now_seconds (integer). `content`, unless NULL, gets the ascending
- * spans of the text that come from the request and not from the template. */
+ * spans of the text that come from the request and are text; what is between them is the
+ * template's, or a tag of an answer. A last span that is empty ends such a tag. */
 int continuo_text_render_chat(const ContinuoText* text, ContinuoSlice request_json,
                               ContinuoString* out, ContinuoSpans* content);
 
-/* Encodes a rendered conversation without special tokens of the tokenizer's own. Special tokens
- * written in `content` are text. */
+/* Encodes a rendered conversation without special tokens of the tokenizer's own. Control tokens
+ * written in `content` are text: special tokens, and those that the chat template writes. */
 int continuo_text_encode_chat(const ContinuoText* text, ContinuoSlice utf8, ContinuoSpans content,
                               ContinuoIds* out);
 

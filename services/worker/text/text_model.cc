@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/base/utf8.h"
 #include "services/worker/gguf/gguf_file.h"
@@ -144,6 +145,8 @@ TextModel::TextModel(ContinuoText* text)
       tokenizer_digest_(ViewOf(continuo_text_tokenizer_digest(text))),
       template_digest_(ViewOf(continuo_text_template_digest(text))) {
   continuo_text_token_table(text, &table_);
+  const std::string warnings(ViewOf(continuo_text_warnings(text)));
+  warnings_ = absl::StrSplit(warnings, '\n', absl::SkipEmpty());
   for (int32_t id = 0; id < vocab_size(); ++id) {
     max_token_bytes_ = std::max(max_token_bytes_, TokenBytesKeepSpecial(id).size());
   }

@@ -19,7 +19,7 @@ namespace continuo::text {
 // Raised whenever the same ids could become other text or the same text other ids: encoding,
 // detokenising, stop strings, template rendering, parsing of answers. Part of the worker's
 // fingerprint.
-inline constexpr int kTextVersion = 5;
+inline constexpr int kTextVersion = 6;
 
 struct ChatTool {
   std::string name, description;
@@ -53,7 +53,8 @@ struct ChatPrompt {
 struct RenderedChat {
   std::string text;
   // Ascending spans that come from the request: contents, names, arguments, tools. The rest is the
-  // template's own.
+  // template's own, or tags of thoughts and calls in the content of an assistant. The last span
+  // ends where the template's last text begins; it is empty where such a tag is in front.
   std::vector<ContinuoSpan> content;
 };
 
@@ -95,8 +96,9 @@ class TextModel {
   // Its text alone.
   absl::StatusOr<std::string> RenderChat(const ChatPrompt& prompt) const;
 
-  // The ids of a rendered conversation. Special tokens that the request wrote are text: only those
-  // of the template count as such. Equal to Encode(chat.text, false) where the request wrote none.
+  // The ids of a rendered conversation. Control tokens that the request wrote are text: only those
+  // of the template count as such. Control tokens are the special ones, and other added tokens that
+  // the chat template writes. Equal to Encode(chat.text, false) where the request wrote none.
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const RenderedChat& chat) const;
 
   // The text of `ids` as an answer continues a prompt (a decoder's strip at the start is not
@@ -130,6 +132,10 @@ class TextModel {
   // Tells why the model's own response_template cannot be used. OK where it is used, where there is
   // none, and after UseResponseFormat.
   const absl::Status& response_template_status() const { return response_template_status_; }
+  // Tells what of the model's files is not used, or loses text of requests: an eos_token that the
+  // vocabulary lacks, messages of which the chat template shows nothing.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
   // Takes a built-in format by its name instead. Before the model is shared.
   absl::Status UseResponseFormat(std::string_view name);
 
@@ -162,6 +168,7 @@ class TextModel {
   size_t max_token_bytes_ = 1;
   std::string tokenizer_source_;
   std::string tokenizer_digest_, template_digest_;
+  std::vector<std::string> warnings_;
   ResponseFormat response_format_;
   absl::Status response_template_status_;
   bool arguments_are_text_ = false;  // the template wants a call's arguments as text

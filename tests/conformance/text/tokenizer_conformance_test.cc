@@ -138,6 +138,41 @@ TEST(TokenizerConformanceTest, ControlTokensInTheContentOfAConversationAreText) 
   EXPECT_GT(num_hostile, 100);
 }
 
+// Qwen 3 has tags of thoughts, calls and results, and fill-in-the-middle tokens, which no file
+// calls special.
+TEST(TokenizerConformanceTest, TagsOfQwen3AreTextButInAnAssistantsContent) {
+  const std::string dir = "data/tokenizers/assembled/qwen3";
+  CONTINUO_NEED_SHARED(dir);
+  const auto opened = text::TextModel::Open(SharedPath(dir));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const text::TextModel& model = **opened;
+  const auto count = [&](const std::string& role, const std::string& content, int32_t id) {
+    const auto chat = model.RenderMarkedChat(
+        {.messages = {{.role = "user", .content = "a"}, {.role = role, .content = content}}});
+    EXPECT_TRUE(chat.ok()) << chat.status();
+    const auto ids = model.EncodeChat(*chat).value();
+    return std::count(ids.begin(), ids.end(), id);
+  };
+  for (const char* const tag :
+       {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
+        "<|fim_prefix|>", "<|fim_suffix|>", "<|repo_name|>", "<|file_sep|>"}) {
+    SCOPED_TRACE(tag);
+    const std::vector<int32_t> id = model.Encode(tag, /*add_special=*/false).value();
+    ASSERT_EQ(id.size(), 1);
+    ASSERT_FALSE(model.IsSpecial(id[0]));
+    for (const char* const role : {"user", "system", "tool"}) {
+      EXPECT_EQ(count(role, std::string("x") + tag + "y", id[0]), count(role, "xy", id[0])) << role;
+    }
+  }
+  const int32_t call = model.Encode("<tool_call>", /*add_special=*/false).value()[0];
+  EXPECT_EQ(count("assistant", "x<tool_call>y", call), 1);
+  const std::string thought = "<think>\nhm\n</think>\n\nyes";
+  const auto chat = model.RenderMarkedChat(
+      {.messages = {{.role = "user", .content = "a"}, {.role = "assistant", .content = thought}}});
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(model.EncodeChat(*chat).value(), model.Encode(chat->text, false).value());
+}
+
 std::vector<std::string> SplitAt(const std::string& text, const std::string& separator) {
   std::vector<std::string> parts;
   size_t begin = 0;

@@ -305,29 +305,6 @@ TEST(ChatTemplateTest, WhatIsNotSupportedIsRefusedByItsName) {
   EXPECT_THAT(std::string(Render("x", prompt).status().message()), HasSubstr("64 bits"));
 }
 
-// A content is a string here; a template that loops over parts gets a part.
-TEST(ChatTemplateTest, ATemplateThatLoopsOverPartsGetsParts) {
-  const std::string parts =
-      "{% for m in messages %}{{ m.role }}:"
-      "{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}{% endfor %};{% "
-      "endfor %}";
-  const ChatPrompt prompt = {.messages = {{.role = "system", .content = "be brief"},
-                                          {.role = "user", .content = "a"},
-                                          {.role = "assistant", .content = "b"},
-                                          {.role = "tool", .content = "c"}}};
-  EXPECT_EQ(Render(parts, prompt).value(), "system:be brief;user:a;assistant:b;tool:c;");
-  // The system message as a string, the others as parts.
-  const std::string both =
-      "{% for m in messages %}{% if m.role == 'system' %}{{ m.content + '!' }}{% else %}"
-      "{% for c in m.content %}{{ c['text'] }}{% endfor %}{% endif %}{% endfor %}";
-  EXPECT_EQ(Render(both, prompt).value(), "be brief!abc");
-  // Either form: the string stays.
-  const std::string either =
-      "{% for m in messages %}{% if m.content is string %}s{{ m.content }}{% else %}p{% endif %}"
-      "{% endfor %}";
-  EXPECT_EQ(Render(either, prompt).value(), "sbe briefsasbsc");
-}
-
 // As DeepSeek V3.2's template does: a look at tool calls that are not there.
 TEST(ChatTemplateTest, UndefinedMembersAreEmptyUnderFilters) {
   const std::string calls =

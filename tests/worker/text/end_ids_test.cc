@@ -123,6 +123,27 @@ TEST(EndIdsTest, FilesNameThemAsStringsOrObjectsInEitherFile) {
   EXPECT_THAT(ends(R"({"pad_token": "</s>", "unk_token": "<s>"})", ""), IsEmpty());
 }
 
+TEST(EndIdsTest, AnEosTokenThatTheVocabularyLacksIsAWarning) {
+  const std::string tokenizer = TokenizerJson({"</s>"});
+  const auto warnings = [&](std::string_view config, std::string_view map) {
+    const auto model = OpenText({.tokenizer_json = tokenizer,
+                                 .tokenizer_config_json = config,
+                                 .special_tokens_map_json = map});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return (*model)->warnings();
+  };
+  EXPECT_THAT(warnings(R"({"eos_token": "</s>"})", ""), IsEmpty());
+  EXPECT_THAT(warnings(R"({"eos_token": null})", "{}"), IsEmpty());
+  const std::string unknown = R"({"eos_token": "<|nope|>"})";
+  const auto told =
+      ElementsAre(::testing::HasSubstr("eos_token is \"<|nope|>\", which is no token"));
+  EXPECT_THAT(warnings(unknown, ""), told);
+  EXPECT_THAT(warnings("", unknown), told);
+  EXPECT_THAT(warnings(unknown, unknown), told);
+  EXPECT_THAT(warnings(R"({"eos_token": {"content": "<|nope|>"}})", R"({"eos_token": "</s>"})"),
+              told);
+}
+
 TEST(EndIdsTest, ATemplatesLastTurnShowsWhatClosesIt) {
   struct Case {
     const char* name;

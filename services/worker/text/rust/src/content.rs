@@ -2,13 +2,14 @@
 //! Encoding of a rendered conversation: control tokens come from the chat template alone. Where the text of a
 //! request holds what would be a control token, it is encoded as the characters that it is.
 
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
 use tokenizers::tokenizer::normalizer::Range as Part;
 use tokenizers::tokenizer::pre_tokenizer::Split;
 use tokenizers::{
-    Model as _, NormalizedString, Normalizer as _, OffsetReferential, OffsetType,
+    AddedToken, Model as _, NormalizedString, Normalizer as _, OffsetReferential, OffsetType,
     PreTokenizedString, PreTokenizer as _, Token, Tokenizer as HfTokenizer,
 };
 
@@ -20,25 +21,34 @@ const MAX_ROUNDS: usize = 8;
 
 /// Finds control tokens in the text of requests.
 pub struct ControlTokens {
-    /// The texts of all special tokens; nothing where there are none.
+    /// The texts of all; nothing where there are none.
     texts: Option<AhoCorasick>,
+    names: HashSet<String>,
     /// Some are looked for after normalization, where other text can become them.
     normalized: bool,
 }
 
 impl ControlTokens {
-    pub fn new(tokenizer: &HfTokenizer) -> Result<ControlTokens> {
+    /// All special tokens, and those others of the added ones.
+    pub fn new(tokenizer: &HfTokenizer, others: &BTreeSet<String>) -> Result<ControlTokens> {
         let added = tokenizer.get_added_vocabulary().get_added_tokens_decoder();
-        let special: Vec<_> =
-            added.values().filter(|token| token.special && !token.content.is_empty()).collect();
-        let texts: Vec<&str> = special.iter().map(|token| token.content.as_str()).collect();
-        let texts = match texts.is_empty() {
+        let is_control =
+            |token: &&AddedToken| token.special || others.contains(token.content.as_str());
+        let control: Vec<_> =
+            added.values().filter(is_control).filter(|token| !token.content.is_empty()).collect();
+        let names: HashSet<String> = control.iter().map(|token| token.content.clone()).collect();
+        let texts = match names.is_empty() {
             true => None,
-            false => Some(AhoCorasick::new(texts).map_err(|e| {
+            false => Some(AhoCorasick::new(&names).map_err(|e| {
                 Error::invalid(format!("its special tokens are too many to be found: {e}"))
             })?),
         };
-        Ok(ControlTokens { texts, normalized: special.iter().any(|token| token.normalized) })
+        let normalized = control.iter().any(|token| token.normalized);
+        Ok(ControlTokens { texts, names, normalized })
+    }
+
+    fn has(&self, token: &Token) -> bool {
+        self.names.contains(&token.value)
     }
 
     /// The text with other characters, of as many bytes, where `content` holds control tokens; nothing where
@@ -76,7 +86,7 @@ impl ControlTokens {
             let current = as_text(&masked)?;
             let mut hidden = false;
             for (range, token) in added_tokens(tokenizer, &current) {
-                if is_special(tokenizer, &token) {
+                if self.has(&token) {
                     hidden |= hide(range, &mut masked);
                 }
             }
@@ -114,18 +124,37 @@ impl ControlTokens {
         if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut parts).map_err(fail)?;
         }
-        parts.tokenize(|part| tokens_of(tokenizer, part.get())).map_err(fail)?;
+        parts.tokenize(|part| self.tokens_of(tokenizer, part.get())).map_err(fail)?;
         let encoding = parts.into_encoding(None, 0, OffsetType::None).map_err(fail)?;
         Ok(Some(encoding.get_ids().to_vec()))
+    }
+
+    /// The model's tokens of a word. A word that the vocabulary itself has as a control token is cut into its
+    /// characters.
+    fn tokens_of(&self, tokenizer: &HfTokenizer, word: &str) -> tokenizers::Result<Vec<Token>> {
+        let model = tokenizer.get_model();
+        let makes_control = |tokens: &[Token], word: &str| {
+            tokens.iter().any(|token| word.contains(&token.value) && self.has(token))
+        };
+        let tokens = model.tokenize(word)?;
+        if !makes_control(&tokens, word) {
+            return Ok(tokens);
+        }
+        let mut cut = Vec::new();
+        for c in word.chars() {
+            let c = c.to_string();
+            let tokens = model.tokenize(&c)?;
+            if makes_control(&tokens, &c) {
+                return Err("a character of the request is a control token".into());
+            }
+            cut.extend(tokens);
+        }
+        Ok(cut)
     }
 }
 
 /// A control character that no token is expected to have; it is only looked at, never encoded.
 const MASK: u8 = 1;
-
-fn is_special(tokenizer: &HfTokenizer, token: &Token) -> bool {
-    tokenizer.get_added_vocabulary().is_special_token(&token.value)
-}
 
 /// The added tokens in a text and the bytes that they take, with white space around where they strip it.
 fn added_tokens(tokenizer: &HfTokenizer, text: &str) -> Vec<(Range<usize>, Token)> {
@@ -166,27 +195,4 @@ fn split(
         parts.push(part?.into());
     }
     Ok(parts)
-}
-
-/// The model's tokens of a word. A word that the vocabulary itself has as a control token is cut into its
-/// characters.
-fn tokens_of(tokenizer: &HfTokenizer, word: &str) -> tokenizers::Result<Vec<Token>> {
-    let model = tokenizer.get_model();
-    let makes_control = |tokens: &[Token], word: &str| {
-        tokens.iter().any(|token| word.contains(&token.value) && is_special(tokenizer, token))
-    };
-    let tokens = model.tokenize(word)?;
-    if !makes_control(&tokens, word) {
-        return Ok(tokens);
-    }
-    let mut cut = Vec::new();
-    for c in word.chars() {
-        let c = c.to_string();
-        let tokens = model.tokenize(&c)?;
-        if makes_control(&tokens, &c) {
-            return Err("a character of the request is a control token".into());
-        }
-        cut.extend(tokens);
-    }
-    Ok(cut)
 }

@@ -3,6 +3,7 @@
 #![deny(warnings)]
 
 mod content;
+mod control;
 mod convert;
 mod decoder;
 mod digest;
@@ -32,6 +33,8 @@ pub struct ContinuoText {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     info: Map<String, Value>,
+    /// Lines that tell what of the files is not used, or loses text.
+    warnings: String,
     /// Made for the first grammar.
     grammars: OnceLock<Result<Environment>>,
 }
@@ -39,7 +42,7 @@ pub struct ContinuoText {
 impl ContinuoText {
     fn new(files: &Files) -> Result<Self> {
         let mut config = files.config()?;
-        let tokenizer = match &files.source {
+        let mut tokenizer = match &files.source {
             Source::TokenizerJson(json) => {
                 Tokenizer::new(json, &config).map_err(|e| e.in_file("tokenizer.json"))?
             }
@@ -50,12 +53,19 @@ impl ContinuoText {
             }
         };
         let info = info::tokenizer_info(&config);
-        Ok(ContinuoText {
-            tokenizer,
-            template: ChatTemplate::new(config)?,
-            info,
-            grammars: OnceLock::new(),
-        })
+        let mut template = ChatTemplate::new(config)?;
+        if template.exists() {
+            let control = control::plain_control_tokens(&tokenizer, &template);
+            template.set_answer_tags(&control::answer_tags(&control));
+            tokenizer.add_control_tokens(&control)?;
+        }
+        let unknown = tokenizer.unknown_ends.iter().map(|token| {
+            format!(
+                "eos_token is {token:?}, which is no token of the vocabulary, and ends no answer"
+            )
+        });
+        let warnings = unknown.chain(template.warnings()).collect::<Vec<_>>().join("\n");
+        Ok(ContinuoText { tokenizer, template, info, warnings, grammars: OnceLock::new() })
     }
 
     fn grammars(&self) -> Result<&Environment> {
@@ -273,6 +283,13 @@ pub unsafe extern "C" fn continuo_text_chat_template(text: *const ContinuoText) 
 #[no_mangle]
 pub unsafe extern "C" fn continuo_text_response_template(text: *const ContinuoText) -> Slice {
     Slice::of((*text).template.response_template.as_bytes())
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
+pub unsafe extern "C" fn continuo_text_warnings(text: *const ContinuoText) -> Slice {
+    Slice::of((*text).warnings.as_bytes())
 }
 
 /// # Safety

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chat templates as transformers renders them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use chrono::DateTime;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
@@ -27,16 +28,24 @@ const RESERVED: [&str; 5] =
 #[derive(Default)]
 pub struct ChatTemplate {
     /// None: the model has no template.
-    compiled: Option<Template>,
+    compiled: Option<Compiled>,
     /// The one for conversations with tools, where it is another one.
-    with_tools: Option<Template>,
+    with_tools: Option<Compiled>,
     special_tokens: Map<String, Json>,
-    forms: Forms,
+    /// The tags of thoughts and calls, which in the content of an assistant are no text.
+    answer_tags: Option<AhoCorasick>,
     pub digest: String,
     /// The sources of both.
     pub source: String,
     /// The model's `response_template`, as JSON; empty where it has none.
     pub response_template: String,
+}
+
+struct Compiled {
+    template: Template,
+    forms: Forms,
+    /// Its own text, and its strings.
+    strings: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -63,6 +72,20 @@ impl ChatRequest {
         check_integers(json, "the conversation")?;
         serde_json::from_str(json).map_err(|e| Error::invalid(format!("the conversation: {e}")))
     }
+
+    /// A conversation that shows what a template does, at the beginning of Unix time.
+    pub fn trial(messages: Vec<Json>, tools: Json, add_generation_prompt: bool) -> ChatRequest {
+        ChatRequest {
+            messages,
+            tools,
+            documents: Json::Null,
+            add_generation_prompt,
+            continue_final_message: false,
+            template_arguments: String::new(),
+            chat_template: String::new(),
+            now_seconds: 0,
+        }
+    }
 }
 
 impl ChatTemplate {
@@ -83,34 +106,75 @@ impl ChatTemplate {
             ..ChatTemplate::default()
         };
         if let Some(source) = config.template {
-            template.take_source(&source)?;
+            template.compiled = Some(template.compile(&source)?);
             template.source = source;
         }
         if let Some(source) = config.tool_template {
-            template.with_tools = Some(with_large_stack(|| compile(&source))?);
+            template.with_tools = Some(template.compile(&source)?);
             template.source.push_str(&source);
         }
         Ok(template)
     }
 
-    fn take_source(&mut self, source: &str) -> Result<()> {
+    fn compile(&self, source: &str) -> Result<Compiled> {
         with_large_stack(|| {
-            self.compiled = Some(compile(source)?);
-            self.forms = Forms::find(|request, steps| self.render_here(request, steps));
-            Ok(())
+            let template = compile(source)?;
+            let contents = template.contents();
+            let render =
+                |request: &ChatRequest, steps: u64| self.render_by(&template, request, steps);
+            let forms = Forms::find(&contents, &render);
+            Ok(Compiled { template, forms, strings: contents.strings })
         })
     }
 
     /// A template without a model: no special tokens, and contents as they are given.
     pub fn of_text(source: &str) -> Result<ChatTemplate> {
-        let compiled = with_large_stack(|| compile(source))?;
+        let template = with_large_stack(|| compile(source))?;
+        let compiled = Compiled { template, forms: Forms::default(), strings: BTreeSet::new() };
         Ok(ChatTemplate { compiled: Some(compiled), ..ChatTemplate::default() })
+    }
+
+    fn both(&self) -> impl Iterator<Item = &Compiled> {
+        self.compiled.iter().chain(&self.with_tools)
+    }
+
+    /// Says that these texts are tags of thoughts and calls.
+    pub fn set_answer_tags(&mut self, tags: &[String]) {
+        // Tags that are too many to be found are text.
+        self.answer_tags = match tags {
+            [] => None,
+            tags => AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(tags).ok(),
+        };
+    }
+
+    /// True where the template has it in its text or its strings.
+    pub fn has_text(&self, text: &str) -> bool {
+        self.both().any(|of| of.strings.iter().any(|string| string.contains(text)))
+    }
+
+    /// What of conversations the template loses, in sentences.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (of, lost) in self.both().flat_map(|of| [(of, true), (of, false)]) {
+            let (roles, what) = match lost {
+                true => (&of.forms.lost, "shows nothing of the content of messages"),
+                false => (&of.forms.refused, "refuses all conversations that were tried"),
+            };
+            // Many templates have no system and refuse one; no conversation is without a user.
+            let tells = if lost { !roles.is_empty() } else { roles.contains(&"user") };
+            if tells {
+                let roles = roles.join(", ");
+                warnings
+                    .push(format!("the chat template {what}, as text and as parts, of: {roles}"));
+            }
+        }
+        warnings.dedup();
+        warnings
     }
 
     /// The names that arguments of the template may have: those that it reads and that nothing else sets.
     pub fn argument_names(&self) -> Vec<&str> {
-        let templates = [&self.compiled, &self.with_tools].into_iter().flatten();
-        let mut names: Vec<&str> = templates.flat_map(Template::names).collect();
+        let mut names: Vec<&str> = self.both().flat_map(|of| of.template.names()).collect();
         names.retain(|name| !RESERVED.contains(name) && !self.special_tokens.contains_key(*name));
         names.sort_unstable();
         names.dedup();
@@ -131,20 +195,29 @@ impl ChatTemplate {
         if source.is_empty() {
             return self.render_own(request, steps);
         }
-        let mut own =
-            ChatTemplate { special_tokens: self.special_tokens.clone(), ..ChatTemplate::default() };
-        own.take_source(&source).map_err(|e| Error::invalid(format!("chat_template: {e}")))?;
+        let mut own = ChatTemplate {
+            special_tokens: self.special_tokens.clone(),
+            answer_tags: self.answer_tags.clone(),
+            ..ChatTemplate::default()
+        };
+        let compiled = own.compile(&source);
+        own.compiled = Some(compiled.map_err(|e| Error::invalid(format!("chat_template: {e}")))?);
         own.render_own(request, steps)
     }
 
     fn render_own(&self, mut request: ChatRequest, steps: u64) -> Result<Str> {
+        let for_tools = self.with_tools.as_ref().filter(|_| !request.tools.is_null());
+        let Some(compiled) = for_tools.or(self.compiled.as_ref()) else {
+            let message = "the model has no chat template";
+            return Err(Error::new(Code::FailedPrecondition, message));
+        };
         with_large_stack(|| {
             let final_message = request.messages.last().cloned();
             for message in &mut request.messages {
-                self.forms.apply(message);
+                compiled.forms.apply(message);
             }
             let continues = request.continue_final_message;
-            let rendered = self.render_here(&request, steps)?;
+            let rendered = self.render_by(&compiled.template, &request, steps)?;
             match continues {
                 true => cut_after_final_message(rendered, final_message),
                 false => Ok(rendered),
@@ -152,12 +225,7 @@ impl ChatTemplate {
         })
     }
 
-    fn render_here(&self, request: &ChatRequest, steps: u64) -> Result<Str> {
-        let for_tools = self.with_tools.as_ref().filter(|_| !request.tools.is_null());
-        let Some(template) = for_tools.or(self.compiled.as_ref()) else {
-            let message = "the model has no chat template";
-            return Err(Error::new(Code::FailedPrecondition, message));
-        };
+    fn render_by(&self, template: &Template, request: &ChatRequest, steps: u64) -> Result<Str> {
         if DateTime::from_timestamp(request.now_seconds, 0).is_none() {
             return Err(Error::invalid("the time is out of range"));
         }
@@ -177,7 +245,11 @@ impl ChatTemplate {
             let value = to_value(&value, true).map_err(refusal)?;
             variables.insert(name, value);
         }
-        let messages = request.messages.iter().map(message_of).collect::<python_error::Result<_>>();
+        let messages = request
+            .messages
+            .iter()
+            .map(|message| self.message_of(message))
+            .collect::<python_error::Result<_>>();
         let messages = messages.and_then(Value::list).map_err(refusal)?;
         variables.insert("messages".to_owned(), messages);
         let tools = to_value(&request.tools, true).map_err(refusal)?;
@@ -185,6 +257,26 @@ impl ChatTemplate {
         let generation_prompt = request.add_generation_prompt && !request.continue_final_message;
         variables.insert("add_generation_prompt".to_owned(), Value::Bool(generation_prompt));
         Ok(variables)
+    }
+
+    /// A message. Its role is a word of the protocol, from which templates make control tokens
+    /// (`<|user|>`), and so counts as the template's own where it is a plain word.
+    fn message_of(&self, message: &Json) -> python_error::Result<Value> {
+        let Json::Object(object) = message else { return to_value(message, true) };
+        let is_word =
+            |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        let tags = match object.get("role") {
+            Some(Json::String(role)) if role == "assistant" => self.answer_tags.as_ref(),
+            _ => None,
+        };
+        let value_of = |name: &str, value: &Json| match (name, value, tags) {
+            ("role", Json::String(role), _) if is_word(role) => {
+                Ok(Value::Str(Str::template(role.as_str())))
+            }
+            ("content", value, Some(tags)) => answer(value, tags),
+            (_, value, _) => to_value(value, true),
+        };
+        dict_of(object, value_of, true).map(Value::Dict)
     }
 }
 
@@ -229,6 +321,31 @@ fn to_value(json: &Json, from_request: bool) -> python_error::Result<Value> {
     })
 }
 
+/// What an assistant says: a string, or parts with a text. The tags of its thoughts and calls are tokens
+/// that it wrote, and that it is trained to read.
+fn answer(content: &Json, tags: &AhoCorasick) -> python_error::Result<Value> {
+    match content {
+        Json::String(text) => {
+            let tags = tags.find_iter(text).map(|tag| tag.range());
+            Ok(Value::Str(Str::answer(text, tags)))
+        }
+        Json::Array(parts) => {
+            let part_of = |part: &Json| match part {
+                Json::Object(part) => {
+                    let value_of = |name: &str, value: &Json| match name {
+                        "text" => answer(value, tags),
+                        _ => to_value(value, true),
+                    };
+                    dict_of(part, value_of, true).map(Value::Dict)
+                }
+                other => to_value(other, true),
+            };
+            Value::list(parts.iter().map(part_of).collect::<python_error::Result<_>>()?)
+        }
+        other => to_value(other, true),
+    }
+}
+
 fn dict_of(
     object: &Map<String, Json>,
     value_of: impl Fn(&str, &Json) -> python_error::Result<Value>,
@@ -243,20 +360,6 @@ fn dict_of(
         entries.push((Value::Str(name_value), value_of(name, value)?));
     }
     Dict::new(entries)
-}
-
-/// A message. Its role is a word of the protocol, from which templates make control tokens
-/// (`<|user|>`), and so counts as the template's own where it is a plain word.
-fn message_of(message: &Json) -> python_error::Result<Value> {
-    let Json::Object(object) = message else { return to_value(message, true) };
-    let is_word = |s: &str| s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-    let value_of = |name: &str, value: &Json| match value {
-        Json::String(role) if name == "role" && is_word(role) => {
-            Ok(Value::Str(Str::template(role.as_str())))
-        }
-        value => to_value(value, true),
-    };
-    dict_of(object, value_of, true).map(Value::Dict)
 }
 
 fn arguments(json: &str) -> Result<Map<String, Json>> {

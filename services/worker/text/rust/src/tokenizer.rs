@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! tokenizer.json as Hugging Face reads it, with what tokenizer_config.json adds.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 use tokenizers::models::ModelWrapper;
@@ -21,8 +23,10 @@ pub struct Tokenizer {
     control: ControlTokens,
     pub table: TokenTable,
     pub digest: String,
-    /// The ids of what the files call eos_token, without names that the vocabulary lacks.
+    /// The ids of what the files call eos_token.
     pub named_ends: Vec<i32>,
+    /// What they call so and the vocabulary lacks.
+    pub unknown_ends: Vec<String>,
 }
 
 impl Tokenizer {
@@ -58,10 +62,28 @@ impl Tokenizer {
             .map_err(|e| Error::invalid(e.to_string()))?;
         let tokens = tokens_by_id(&tokenizer)?;
         let table = TokenTable::new(&tokenizer, tokens)?;
-        let control = ControlTokens::new(&tokenizer)?;
-        let ends = config.end_tokens.iter().filter_map(|token| tokenizer.token_to_id(token));
-        let named_ends = ends.filter_map(|id| i32::try_from(id).ok()).collect();
-        Ok(Tokenizer { tokenizer, control, table, digest: digest.hex(), named_ends })
+        let control = ControlTokens::new(&tokenizer, &BTreeSet::new())?;
+        let (mut named_ends, mut unknown_ends) = (Vec::new(), Vec::new());
+        for token in &config.end_tokens {
+            match tokenizer.token_to_id(token).and_then(|id| i32::try_from(id).ok()) {
+                Some(id) => named_ends.push(id),
+                None => unknown_ends.push(token.clone()),
+            }
+        }
+        unknown_ends.dedup();
+        Ok(Tokenizer { tokenizer, control, table, digest: digest.hex(), named_ends, unknown_ends })
+    }
+
+    /// Counts these added tokens as control tokens of conversations, beside the special ones.
+    pub fn add_control_tokens(&mut self, others: &BTreeSet<String>) -> Result<()> {
+        self.control = ControlTokens::new(&self.tokenizer, others)?;
+        Ok(())
+    }
+
+    /// The texts of added tokens that are not special.
+    pub fn plain_added(&self) -> BTreeSet<String> {
+        let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        added.values().filter(|token| !token.special).map(|token| token.content.clone()).collect()
     }
 
     /// The algorithm, in the words of the field.

@@ -3,6 +3,7 @@
 //! lstrip_blocks, loop controls, `{% generation %}`, `tojson`, `raise_exception` and `strftime_now`.
 
 mod ast;
+pub mod contents;
 mod evaluate;
 mod execute;
 mod expressions;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use crate::python::error::{raised, set_steps, Result};
 use crate::python::text::{Builder, Str};
 use crate::python::value::{Namespace, Value};
+use contents::Contents;
 use scope::Scope;
 
 /// Most macros inside macros, and recursions of loops.
@@ -51,6 +53,11 @@ impl Template {
                 || ["self", "loop", "caller", "kwargs", "varargs"].contains(name)
         };
         self.names.iter().map(|name| &**name).filter(move |name| !own(name))
+    }
+
+    /// What its syntax tells of the contents of messages. Needs a large stack.
+    pub fn contents(&self) -> Contents {
+        Contents::of(&self.body)
     }
 
     /// Renders in at most `steps` steps. Needs a large stack: see `crate::template`.

@@ -45,6 +45,11 @@ pub fn set_steps(steps: u64) {
     STEPS_LEFT.set(steps);
 }
 
+/// Returns what this thread may still do.
+pub fn steps_left() -> u64 {
+    STEPS_LEFT.get()
+}
+
 /// Takes `steps` of those that are left. Every node of a template, every item of a list and every few
 /// hundred bytes of a string that something reads or makes is a step.
 pub fn charge(steps: usize) -> Result<()> {

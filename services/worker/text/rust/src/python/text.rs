@@ -13,14 +13,23 @@ pub const MAX_TEXT_BYTES: usize = if cfg!(fuzzing) { 1 << 20 } else { 32 << 20 }
 /// Bytes of a text, from the first to before the second.
 pub type Span = (usize, usize);
 
+/// Where bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Template,
+    Request,
+    /// The request, as tags that a model writes in an answer: they are read as the template's own.
+    AnswerTag,
+}
+
 #[derive(Clone, Debug)]
 enum Marks {
     /// Everything is the template's own.
     Template,
     /// Everything comes from the request.
     Content,
-    /// These spans come from the request: ascending, apart from one another, none empty.
-    Mixed(Arc<[Span]>),
+    /// These spans are not the template's: ascending, none empty, those of one origin apart.
+    Mixed(Arc<[(Span, Origin)]>),
 }
 
 /// An immutable string of Python, or markupsafe's Markup.
@@ -44,6 +53,22 @@ impl Str {
 
     pub fn content(text: impl Into<Arc<str>>) -> Str {
         Str { text: text.into(), marks: Marks::Content, markup: false }
+    }
+
+    /// A text of the request in which the spans of `tags`, ascending and apart, are tags of an answer.
+    pub fn answer(text: &str, tags: impl Iterator<Item = Range<usize>>) -> Str {
+        let mut builder = Builder::default();
+        let mut done = 0;
+        for tag in tags {
+            builder.push_marked(&text[done..tag.start], Origin::Request);
+            builder.push_marked(&text[tag.clone()], Origin::AnswerTag);
+            done = tag.end;
+        }
+        builder.push_marked(&text[done..], Origin::Request);
+        match builder.overflow {
+            true => Str::content(text),
+            false => builder.into_str(),
+        }
     }
 
     pub fn as_str(&self) -> &str {
@@ -71,25 +96,33 @@ impl Str {
         self
     }
 
-    /// The spans that come from the request.
+    /// The spans that come from the request and are encoded as text. Where a tag of an answer is the last
+    /// of the request, an empty span tells its end.
     pub fn spans(&self) -> Vec<Span> {
-        match &self.marks {
-            Marks::Content if !self.is_empty() => vec![(0, self.len())],
-            Marks::Template | Marks::Content => Vec::new(),
-            Marks::Mixed(spans) => spans.to_vec(),
+        let mut spans: Vec<Span> = Vec::new();
+        let marks = self.marks_in(&(0..self.len()));
+        for (index, (span, origin)) in marks.iter().enumerate() {
+            match origin {
+                Origin::AnswerTag if index + 1 == marks.len() => spans.push((span.1, span.1)),
+                Origin::AnswerTag | Origin::Template => {}
+                Origin::Request => spans.push(*span),
+            }
         }
+        spans
     }
 
-    fn spans_in(&self, range: &Range<usize>) -> Vec<Span> {
+    fn marks_in(&self, range: &Range<usize>) -> Vec<(Span, Origin)> {
         let cut = |(begin, end): Span| (begin.max(range.start), end.min(range.end));
         match &self.marks {
             Marks::Template => Vec::new(),
             Marks::Content if range.is_empty() => Vec::new(),
-            Marks::Content => vec![(range.start, range.end)],
+            Marks::Content => vec![((range.start, range.end), Origin::Request)],
             Marks::Mixed(spans) => {
-                let first = spans.partition_point(|span| span.1 <= range.start);
-                let rest = spans[first..].iter().take_while(|span| span.0 < range.end);
-                rest.map(|span| cut(*span)).filter(|span| span.0 < span.1).collect()
+                let first = spans.partition_point(|(span, _)| span.1 <= range.start);
+                let rest = spans[first..].iter().take_while(|(span, _)| span.0 < range.end);
+                rest.map(|(span, origin)| (cut(*span), *origin))
+                    .filter(|(span, _)| span.0 < span.1)
+                    .collect()
             }
         }
     }
@@ -109,27 +142,33 @@ impl Str {
         self.text.char_indices().nth(index).map_or(self.len(), |(offset, _)| offset)
     }
 
-    /// The parts that come from the request, and those between them: (range, from the request).
-    fn runs(&self) -> Vec<(Range<usize>, bool)> {
+    /// The parts and where each comes from.
+    fn runs(&self) -> Vec<(Range<usize>, Origin)> {
         let mut runs = Vec::new();
         let mut done = 0;
-        for (begin, end) in self.spans() {
+        for ((begin, end), origin) in self.marks_in(&(0..self.len())) {
             if done < begin {
-                runs.push((done..begin, false));
+                runs.push((done..begin, Origin::Template));
             }
-            runs.push((begin..end, true));
+            runs.push((begin..end, origin));
             done = end;
         }
         if done < self.len() {
-            runs.push((done..self.len(), false));
+            runs.push((done..self.len(), Origin::Template));
         }
         runs
+    }
+
+    /// The parts that are the template's own.
+    pub fn template_parts(&self) -> impl Iterator<Item = &str> {
+        let own = self.runs().into_iter().filter(|(_, origin)| *origin == Origin::Template);
+        own.map(|(range, _)| &self.text[range])
     }
 
     /// Calls `each` for every character with a text that it adds the new characters to.
     pub fn map(&self, mut each: impl FnMut(char, &mut String)) -> Result<Str> {
         let mut builder = Builder::default();
-        for (range, from_request) in self.runs() {
+        for (range, origin) in self.runs() {
             let mut part = String::with_capacity(range.len());
             for c in self.text[range].chars() {
                 each(c, &mut part);
@@ -137,7 +176,7 @@ impl Str {
                     return Err(too_long());
                 }
             }
-            builder.push_marked(&part, from_request);
+            builder.push_marked(&part, origin);
         }
         Ok(builder.finish()?.with_markup(self.markup))
     }
@@ -166,7 +205,7 @@ pub fn too_long() -> Error {
 #[derive(Default)]
 pub struct Builder {
     text: String,
-    spans: Vec<Span>,
+    spans: Vec<(Span, Origin)>,
     overflow: bool,
 }
 
@@ -181,20 +220,20 @@ impl Builder {
 
     /// Adds the template's own text.
     pub fn push_str(&mut self, text: &str) {
-        self.push_marked(text, false);
+        self.push_marked(text, Origin::Template);
     }
 
     pub fn push_char(&mut self, c: char) {
-        self.push_marked(c.encode_utf8(&mut [0; 4]), false);
+        self.push_marked(c.encode_utf8(&mut [0; 4]), Origin::Template);
     }
 
-    pub fn push_marked(&mut self, text: &str, from_request: bool) {
+    fn push_marked(&mut self, text: &str, origin: Origin) {
         if self.overflow || text.len() > MAX_TEXT_BYTES - self.text.len() {
             self.overflow = true;
             return;
         }
-        if from_request && !text.is_empty() {
-            self.mark(self.text.len(), self.text.len() + text.len());
+        if origin != Origin::Template && !text.is_empty() {
+            self.mark(self.text.len(), self.text.len() + text.len(), origin);
         }
         self.text.push_str(text);
     }
@@ -209,8 +248,8 @@ impl Builder {
             return;
         }
         let at = self.text.len();
-        for (begin, end) in text.spans_in(&range) {
-            self.mark(at + begin - range.start, at + end - range.start);
+        for ((begin, end), origin) in text.marks_in(&range) {
+            self.mark(at + begin - range.start, at + end - range.start, origin);
         }
         self.text.push_str(&text.text[range]);
     }
@@ -225,10 +264,10 @@ impl Builder {
         }
     }
 
-    fn mark(&mut self, begin: usize, end: usize) {
+    fn mark(&mut self, begin: usize, end: usize, origin: Origin) {
         match self.spans.last_mut() {
-            Some(last) if last.1 == begin => last.1 = end,
-            _ => self.spans.push((begin, end)),
+            Some((last, of)) if last.1 == begin && *of == origin => last.1 = end,
+            _ => self.spans.push(((begin, end), origin)),
         }
     }
 
@@ -242,7 +281,7 @@ impl Builder {
     fn into_str(self) -> Str {
         let marks = match self.spans.as_slice() {
             [] => Marks::Template,
-            [(0, end)] if *end == self.text.len() => Marks::Content,
+            [((0, end), Origin::Request)] if *end == self.text.len() => Marks::Content,
             _ => Marks::Mixed(self.spans.into()),
         };
         Str { text: self.text.into(), marks, markup: false }
