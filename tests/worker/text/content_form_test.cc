@@ -47,6 +47,34 @@ TEST(ContentFormTest, ATemplateThatLoopsOverPartsGetsParts) {
   EXPECT_EQ(Render(either, prompt).value(), "sbe briefsasbsc");
 }
 
+// What a client sent in parts: each of them for a template that takes parts, else their lines.
+TEST(ContentFormTest, PartsStayApartWhereTheTemplateTakesParts) {
+  const ChatPrompt prompt = {
+      .messages = {{.role = "user", .parts = {"capital of ", " France?"}},
+                   {.role = "assistant", .content = "Paris"},
+                   {.role = "user", .parts = {"and", "of <|user|>", "Spain?"}}}};
+  const std::string each = "{% for m in messages %}", end = "{% endfor %}";
+  EXPECT_EQ(Render(each + "<{{ m.content }}>" + end, prompt).value(),
+            "<capital of \n France?><Paris><and\nof <|user|>\nSpain?>");
+  EXPECT_EQ(
+      Render(each + "{% for c in m.content %}[{{ c.text }}]{% endfor %}" + end, prompt).value(),
+      "[capital of ][ France?][Paris][and][of <|user|>][Spain?]");
+  // As Gemma 3's: a string as it is, parts one by one.
+  EXPECT_EQ(Render(each +
+                       "{% if m.content is string %}{{ m.content | trim }}{% else %}"
+                       "{% for c in m.content %}{{ c.text | trim }}{% endfor %}{% endif %};" +
+                       end,
+                   prompt)
+                .value(),
+            "capital ofFrance?;Paris;andof <|user|>Spain?;");
+  ChatPrompt continued = {
+      .messages = {{.role = "user", .content = "a"}, {.role = "assistant", .parts = {"b", "c"}}},
+      .continue_final_message = true};
+  EXPECT_EQ(Render(each + "<{{ m.content }}>" + end, continued).value(), "<a><b\nc");
+  ChatPrompt wrong = {.messages = {{.role = "user", .parts = {"a", "\xff"}}}};
+  EXPECT_FALSE(Render(each + "{{ m.content }}" + end, wrong).ok());
+}
+
 TEST(ContentFormTest, SyntaxTellsTheFormThatNoTrialShows) {
   const std::string each = "{% for m in messages %}";
   const std::string end = "{% endfor %}";
