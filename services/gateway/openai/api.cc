@@ -260,7 +260,7 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
       break;
   }
   HttpResponse response = Get(route, request);
-  DropBody(connection, request);
+  connection.DropBody(request);
   co_await connection.Respond(std::move(response));
 }
 
@@ -306,7 +306,7 @@ asio::awaitable<void> Api::WatchSteps(HttpConnection& connection, HttpRequest re
                                  },
                              .deadline = call.deadline,
                              .is_head = request.method() == http::verb::head};
-    DropBody(connection, request);
+    connection.DropBody(request);
     status = co_await steps_.Serve(connection, std::move(asked));
   }
   if (status.ok()) co_return;
@@ -338,7 +338,7 @@ asio::awaitable<void> Api::AnswerLive(HttpConnection& connection, RouteId route,
   }
   absl::StatusOr<std::string> tenant = dependencies_.service->Authenticate(call);
   status.Update(tenant.status());
-  DropBody(connection, request);
+  connection.DropBody(request);
   if (status.ok()) {
     asked.tenant = *std::move(tenant);
     status = co_await live_.Serve(connection, asked);

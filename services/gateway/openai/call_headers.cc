@@ -40,11 +40,6 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now) {
   return call;
 }
 
-void DropBody(HttpConnection& connection, HttpRequest& request) {
-  request = {};
-  connection.OnBodyDropped();
-}
-
 std::string DigestOfBody(const HttpRequest& request) {
   const auto path = request.target();
   const std::string_view parts[] = {{path.data(), path.size()}, request.body()};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads the headers of a request as if they were gRPC metadata. All but DropBody are pure
-// functions.
+// Reads the headers of a request as if they were gRPC metadata. Pure functions.
 
 #include <optional>
 #include <string>
@@ -20,9 +19,6 @@ namespace continuo::gateway::openai {
 // counts as none. The request outlives the result. num_bytes is left to the caller, who knows how
 // many generations the request becomes.
 ClientCall CallOf(const HttpRequest& request, absl::Time now);
-
-// Frees the request, of which nothing is needed any more.
-void DropBody(HttpConnection& connection, HttpRequest& request);
 
 // The digest of what the request asks for: its path and its body.
 std::string DigestOfBody(const HttpRequest& request);

@@ -120,7 +120,7 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   }
   if (!parsed.ok()) {
     options_.service->OnRejected("", call.correlation_id, WithoutClientsWords(parsed.status()));
-    DropBody(connection, request);
+    connection.DropBody(request);
     errors.names.as_written = true;
     HttpResponse response = ErrorResponse(errors, parsed.status(), std::move(headers));
     co_await connection.Respond(std::move(response));
@@ -128,7 +128,7 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   }
   if (start.is_resumed && start.begin.is_last) {
     // It tells an EventSource that nothing follows.
-    DropBody(connection, request);
+    connection.DropBody(request);
     HttpResponse response = {.status = 204, .content_type = "", .headers = std::move(headers)};
     co_await connection.Respond(std::move(response));
     co_return;
@@ -153,7 +153,7 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
   const absl::Status opened =
       queue->Open(options_.service, call, std::move(parsed->requests), parsed->num_copies);
-  DropBody(connection, request);
+  connection.DropBody(request);
   if (!opened.ok()) {
     HttpResponse response = ErrorResponse(errors, opened, std::move(headers));
     co_await connection.Respond(std::move(response));
