@@ -12,7 +12,7 @@ use crate::template::{ChatRequest, ChatTemplate};
 use crate::tokenizer::Tokenizer;
 
 /// Most steps of one rendering.
-const MAX_STEPS: u64 = if cfg!(fuzzing) { 2_000 } else { 100_000 };
+const MAX_STEPS: u64 = if cfg!(fuzzing) { 2_000 } else { 30_000 };
 /// Names of tags that a model itself writes around its thoughts and calls have one of these words.
 const ANSWER_WORDS: [&str; 6] = ["think", "thought", "reason", "call", "arg", "function"];
 const BRACKETS: [(&str, &str); 3] = [("<", ">"), ("[", "]"), ("◁", "▷")];

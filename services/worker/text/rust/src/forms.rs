@@ -56,8 +56,8 @@ const MAX_ROLES: usize = 8;
 const MARK: &str = "continuo5mark";
 const OTHER_MARK: &str = "zebra7quixotk";
 /// Most steps of one attempt, and of all.
-const MAX_STEPS: u64 = 200_000;
-const MAX_ALL_STEPS: u64 = 2_000_000;
+const MAX_STEPS: u64 = 50_000;
+const MAX_ALL_STEPS: u64 = 400_000;
 
 struct Trials<'a> {
     render: &'a dyn Fn(&ChatRequest, u64) -> Result<Str>,
