@@ -34,12 +34,23 @@ def conversations(content):
     for role in ("system", "developer", "user", "assistant", "tool"):
         yield role, [{"role": role, "content": content}, {"role": "user", "content": "Where?"}]
     yield "last", [{"role": "user", "content": "Where?"}, {"role": "user", "content": content}]
-    yield "parts", [{"role": "user", "content": [{"type": "text", "text": content[:3]},
-                                                 {"type": "text", "text": content[3:]}]}]
+    yield "parts", [in_parts(content, "Where?")]
 
 
-def text_of(content):
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+def in_parts(*texts):
+    return {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}
+
+
+def texts_of(message):
+    content = message["content"]
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
+
+
+def proto_of(message):
+    texts = texts_of(message)
+    if len(texts) == 1:
+        return pb.ChatMessage(role=message["role"], content=texts[0])
+    return pb.ChatMessage(role=message["role"], content_parts=texts)
 
 
 class Fleet:
@@ -55,8 +66,7 @@ class Fleet:
         self.worker.kill()
 
     def ids(self, messages):
-        conversation = pb.Conversation(messages=[
-            pb.ChatMessage(role=m["role"], content=text_of(m["content"])) for m in messages])
+        conversation = pb.Conversation(messages=map(proto_of, messages))
         return list(self.grpc.inference.Tokenize(
             pb.TokenizeRequest(conversation=conversation)).token_ids)
 
@@ -91,11 +101,16 @@ class ContentTest(unittest.TestCase):
     def controls(self, ids):
         return collections.Counter(i for i in ids if i in self.control)
 
-    def each(self, check):
-        """Calls it with each forged content, a conversation that has it, and the harmless one."""
-        harmless = dict(conversations(HARMLESS))
+    def each(self, check, divided=False):
+        """Calls it with each forged content, a conversation that has it, and the harmless one; `divided`:
+        also with the content in two parts."""
+        def places(content):
+            yield from conversations(content)
+            if divided:
+                yield "divided", [in_parts(content[:3], content[3:])]
+        harmless = dict(places(HARMLESS))
         for content in FORGED:
-            for place, messages in conversations(content):
+            for place, messages in places(content):
                 with self.subTest(content=content, place=place):
                     check(content, messages, harmless[place])
 
@@ -107,8 +122,10 @@ class ContentTest(unittest.TestCase):
         def check(content, messages, harmless):
             ids = self.text.ids(messages)
             self.assertEqual(self.controls(ids), self.controls(self.text.ids(harmless)))
-            self.assertIn(content, self.text.text(ids))
-        self.each(check)
+            shown = self.text.text(ids)
+            for message in messages:
+                self.assertIn("\n".join(texts_of(message)), shown)
+        self.each(check, divided=True)
 
     def test_tools_and_calls_add_no_control_token(self):
         def ids(text):
@@ -135,7 +152,7 @@ class ContentTest(unittest.TestCase):
             by_ids = self.text.post("/v1/completions", prompt=ids, **members)
             self.assertEqual(chat["usage"]["prompt_tokens"], len(ids))
             self.assertEqual(chat["choices"][0]["message"]["content"], by_ids["choices"][0]["text"])
-        self.each(check)
+        self.each(check, divided=True)
 
     def test_a_flag_reads_special_tokens_in_content(self):
         def check(content, messages, harmless):

@@ -34,6 +34,58 @@ std::string Hex(uint64_t value) {
 
 using Hashes = std::map<std::string, uint64_t>;
 
+// Ops of layers with state: two steps of one sequence, the state in a slot between them.
+template <typename Take>
+void HashStates(kernels::Device& device, const Take& take) {
+  using kernels::DType;
+  Random random(20261128);
+  const HostTensor begin = HostTensor::OfInts({0, 7}), fresh = HostTensor::OfInts({-1}),
+                   kept = HostTensor::OfInts({1}),
+                   to = HostTensor::OfInts({-1, -1, 0, -1, -1, -1, 1});
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const HostTensor x = HostTensor::Of(type, 7, 85, random);
+    const HostTensor taps = HostTensor::Of(DType::kF32, 4, 85, random);
+    HostTensor out = HostTensor::Poisoned(type, 7, 85);
+    HostTensor rows(type, {2, 3, 85});
+    device.ops().states.CausalConv(out, x, {taps}, /*silu=*/false, rows, {begin, fresh, to});
+    take("CausalConv", out);
+    take("CausalConv", rows);
+    device.ops().states.CausalConv(out, x, {taps}, /*silu=*/true, rows, {begin, kept, to});
+    take("CausalConv with silu", out);
+    const HostTensor gates = HostTensor::Of(type, 7, 4, random, 5.0f);
+    const HostTensor rate = HostTensor::OfFloats({-0.1f, -1, -4, -16});
+    const HostTensor bias = HostTensor::Of(DType::kF32, 4, 1, random);
+    HostTensor decay = HostTensor::Poisoned(DType::kF32, 7, 4), strength = decay.Clone();
+    device.ops().states.StateDecay(decay, strength, gates, rate, bias, 0.001f, 0.1f);
+    take("StateDecay", decay);
+    take("StateDecay", strength);
+    device.ops().states.Sigmoid(strength, gates);
+    take("Sigmoid", strength);
+    const HostTensor q = HostTensor::Of(type, 7, 2 * 18, random);
+    const HostTensor k = HostTensor::Of(type, 7, 2 * 18, random, 0.2f);
+    const HostTensor v = HostTensor::Of(type, 7, 4 * 37, random);
+    const HostTensor skip = HostTensor::Of(DType::kF32, 4, 1, random);
+    for (const auto rule : {kernels::StateUpdate::Rule::kDelta, kernels::StateUpdate::Rule::kSum}) {
+      kernels::StateUpdate update;
+      update.rule = rule;
+      update.q = q;
+      update.k = k;
+      update.v = v;
+      update.decay = decay;
+      update.strength = strength;
+      update.skip = skip;
+      update.num_heads = 4;
+      update.num_key_heads = 2;
+      HostTensor states(DType::kF32, {2, 4, 18 * 37});
+      HostTensor results = HostTensor::Poisoned(type, 7, 4 * 37);
+      device.ops().states.UpdateStates(results, update, states, {begin, fresh, to});
+      device.ops().states.UpdateStates(results, update, states, {begin, kept, to});
+      take("UpdateStates", results);
+      take("UpdateStates", states);
+    }
+  }
+}
+
 Hashes HashOps(kernels::Device& device) {
   Hashes hashes;
   const auto take = [&](const std::string& op, const HostTensor& t) {
@@ -194,6 +246,7 @@ Hashes HashOps(kernels::Device& device) {
                                         corrected, {bias, shared, gate});
     take("CombineExperts with addends", combined);
   }
+  HashStates(device, take);
   return hashes;
 }
 
@@ -219,6 +272,8 @@ Hashes With(Hashes hashes, const Hashes& others) {
 Hashes PinnedOf(const std::string& isa) {
   const Hashes every = {
       {"AddSum", 0x32fd869af8cbd558},
+      {"CausalConv", 0x32482549df3e98b4},
+      {"CausalConv with silu", 0x1d59c54a54cbdfa6},
       {"ClampedSwiglu", 0xb01c386346ae7d5c},
       {"CombineExperts", 0x0862f6925e858876},
       {"CombineExperts with addends", 0xbae076523aa4edc9},
@@ -236,11 +291,15 @@ Hashes PinnedOf(const std::string& isa) {
       {"RopeAngles", 0x040c8560742d0ced},
       {"RouteExperts", 0xe64fde4e1e7ac1f5},
       {"RouteExperts corrected", 0x177ac2edcb0d3db0},
+      {"Sigmoid", 0xa5062c7357c7060e},
       {"SiluMul", 0xad76841e5f8afc79},
       {"SoftCap", 0x484908e4956b3c0b},
+      {"StateDecay", 0x1d9821a2e350dd4a},
+      {"UpdateStates", 0xf8ee62c4837b2195},
       {"exact_math", 0x843916fcafa5100c},
   };
   const Hashes scalar = With(every, {
+                                        {"CausalConv with silu", 0xd06b4412fc574871},
                                         {"ClampedSwiglu", 0xed9bbab6824649cf},
                                         {"Gelu", 0xeb03ea7969ca82f2},
                                         {"GeluMul", 0xc2a9a011eb4e94a3},
@@ -253,6 +312,7 @@ Hashes PinnedOf(const std::string& isa) {
                                         {"RmsNorm", 0xf1d1d5d81fc4d86f},
                                         {"SiluMul", 0xb397270c29316732},
                                         {"SoftCap", 0xf3094a309b00be3a},
+                                        {"UpdateStates", 0xf4fe19d10b2023cb},
                                     });
   const Hashes avx2 = With(every, {
                                       {"MatMul", 0xbaf97b38afd46a75},
