@@ -7,9 +7,9 @@
 
 namespace continuo::kernels {
 
-// Where the states of a step's sequences are. A layer with state keeps one state of each sequence
-// in a slot of its array. Within a step no slot of `to` is one of `from` of another sequence, and
-// each slot is in `to` once.
+// The slots of a step's states. A layer with state keeps one state of each sequence in a slot of
+// its array. Within a step no slot of `to` is one of `from` of another sequence, and each slot is
+// in `to` once.
 struct StatePlaces {
   Tensor query_begin;  // i32 [num_seqs + 1]: the first row of each sequence, and the end
   Tensor from;         // i32 [num_seqs]: the slot with the state before the first row; -1: zeros
@@ -22,8 +22,8 @@ struct ConvWeights {
   Tensor bias = {};  // f32 [channels], or empty
 };
 
-// What each row of StateOps::UpdateStates does to a state. All but `skip` have the step's rows.
-// Heads share keys and queries in groups of neighbours.
+// The rows of StateOps::UpdateStates, and how each of them changes a state. All but `skip` have the
+// step's rows. Heads share keys and queries in groups of neighbours.
 struct StateUpdate {
   enum class Rule : uint8_t {
     // The gated delta rule (Yang et al., 2024, arXiv 2412.06464, equation 10).

@@ -79,7 +79,7 @@ class Places {
   HostTensor begin_, from_, to_;
 };
 
-// Where only the last row's state is kept.
+// Keeps the last row's state alone.
 std::vector<int32_t> Last(int64_t rows, int32_t slot) {
   std::vector<int32_t> to(static_cast<size_t>(rows), -1);
   to.back() = slot;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cpu/matmul/panel_layout.h"
 #include "kernels/cpu/runtime/rows.h"
 #include "kernels/math/exact_math.h"
 #include "services/base/check.h"
@@ -17,10 +18,8 @@ namespace {
 constexpr int64_t kChannels = 256, kColumns = 64;
 // Rows of which a thread holds keys, queries and values as floats.
 constexpr int64_t kRows = 32;
-// What KernelTable::update_state wants of columns and keys: the lanes of every set, and four sums.
+// KernelTable::update_state takes multiples of these: the lanes of every set, and four sums.
 constexpr int64_t kWholeColumns = 16, kWholeKeys = 4;
-
-int64_t RoundUp(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 // The places of a step's states, checked.
 class Places {

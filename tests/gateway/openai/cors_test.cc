@@ -136,7 +136,7 @@ TEST_F(CorsTest, EveryAnswerSaysWhoMayReadIt) {
   EXPECT_EQ(Post(kCompletionsPath, R"({"prompt":"a"})", key).count(kAllowOrigin), 0);
 }
 
-// What a browser sends for any page without a preflight, which could not be answered.
+// Browsers send these requests for any page, without a preflight that could be refused.
 TEST_F(CorsTest, APageOfAnotherOriginCannotStartAnything) {
   Start("https://good.example");
   const std::string key = "x-api-key: 0123456789abcdef\r\n";

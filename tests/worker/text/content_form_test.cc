@@ -47,7 +47,7 @@ TEST(ContentFormTest, ATemplateThatLoopsOverPartsGetsParts) {
   EXPECT_EQ(Render(either, prompt).value(), "sbe briefsasbsc");
 }
 
-// What a client sent in parts: each of them for a template that takes parts, else their lines.
+// A template that takes parts gets those that the client sent, another one gets their lines.
 TEST(ContentFormTest, PartsStayApartWhereTheTemplateTakesParts) {
   const ChatPrompt prompt = {
       .messages = {{.role = "user", .parts = {"capital of ", " France?"}},

@@ -272,7 +272,7 @@ TEST(ContentTest, ControlTokensNeedNoFlag) {
       {"\n\n", "\n\n" + content + "\n\n", false},
       {"```", "```" + content, false},
       {"▁▁", "▁▁" + content, false},
-      // What the template does not write.
+      // The template does not write these.
       {"<table>", content, false},
       {"<think>", content, false},
   };
@@ -324,7 +324,7 @@ TEST(ContentTest, TagsOfAnswersAreTokensOfAnAssistant) {
     }
     EXPECT_EQ(NumTokens(*model, {{.role = "assistant", .content = "a", .reasoning = tag}}, tag), 0);
   }
-  // What follows the request's last text is the template's, and no more.
+  // Only the text behind the request's last one is the template's.
   for (const std::string content : {"a<think>", "<think>", "<think>a", "a"}) {
     const RenderedChat chat =
         model->RenderMarkedChat({.messages = {{.role = "assistant", .content = content}}}).value();

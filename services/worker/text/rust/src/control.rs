@@ -37,7 +37,7 @@ pub fn plain_control_tokens(tokenizer: &Tokenizer, template: &ChatTemplate) -> B
     };
     let mut control: BTreeSet<String> =
         candidates.iter().filter(|text| is_control(text)).map(|text| text.to_string()).collect();
-    // What opens or closes a tag is one, too.
+    // The partner of a control tag is one, too.
     let partners: Vec<String> = control
         .iter()
         .flat_map(|text| partners(text))
