@@ -92,6 +92,7 @@ bool IsOffsets(const std::vector<int32_t>& begin, int count, size_t total) {
 FakeExecutor::FakeExecutor(const FakeExecutorOptions& options)
     : options_(options),
       cells_(static_cast<size_t>(options.num_blocks) * options.block_size),
+      states_(options.num_state_slots),
       written_in_(cells_.size()),
       read_in_(options.num_blocks),
       reader_(options.num_blocks) {}
@@ -123,6 +124,7 @@ absl::Status FakeExecutor::Check(const model::StepPlan& p) {
   std::ranges::sort(ids);
   if (std::ranges::adjacent_find(ids) != ids.end()) return Malformed("a sequence twice", 0);
   for (int i = 0; i < p.num_seqs(); ++i) RETURN_IF_ERROR(CheckRows(p, i));
+  RETURN_IF_ERROR(CheckStates(p));
   for (int k = 0; k < p.num_samples(); ++k) {
     const auto strictly = [](const auto& list, int begin, int end) {
       for (int j = begin + 1; j < end; ++j) {
@@ -191,6 +193,50 @@ absl::Status FakeExecutor::CheckRows(const model::StepPlan& p, int i) {
   return absl::OkStatus();
 }
 
+absl::Status FakeExecutor::CheckStates(const model::StepPlan& p) {
+  if (states_.empty()) {
+    return p.state_from.empty() && p.state_to.empty() ? absl::OkStatus()
+                                                      : Malformed("states of no layer", 0);
+  }
+  if (p.state_from.size() != p.sequence_ids.size() || p.state_to.size() != p.token_ids.size()) {
+    return Malformed("state arrays", 0);
+  }
+  std::vector<int> writer(states_.size(), -1);
+  const auto is_slot = [&](int32_t slot) {
+    return slot >= -1 && slot < static_cast<int32_t>(states_.size());
+  };
+  for (int i = 0; i < p.num_seqs(); ++i) {
+    for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
+      const int32_t slot = p.state_to[r];
+      if (!is_slot(slot)) return Malformed("slot of a state", r);
+      if (slot < 0) continue;
+      if (writer[slot] >= 0) return Malformed("a state written twice", r);
+      writer[slot] = i;
+    }
+  }
+  for (int i = 0; i < p.num_seqs(); ++i) {
+    const int32_t slot = p.state_from[i];
+    if (!is_slot(slot)) return Malformed("slot of a state", i);
+    if ((slot < 0) != (p.positions[p.query_begin[i]] == 0)) return Malformed("first state", i);
+    if (slot >= 0 && writer[slot] >= 0 && writer[slot] != i) {
+      return Malformed("a state that another sequence reads is written", i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeExecutor::RunStates(const model::StepPlan& p, int i) {
+  if (states_.empty()) return absl::OkStatus();
+  const int32_t from = p.state_from[i];
+  uint64_t state = from < 0 ? kFirstCell : states_[from];
+  for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
+    state = CellAfter(state, token_ids_[r]);
+    if (state != cells_[p.kv_slots[r]]) return Malformed("the state of another prefix", r);
+    if (p.state_to[r] >= 0) states_[p.state_to[r]] = state;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FakeExecutor::TakeTokens(const model::StepPlan& p) {
   token_ids_ = p.token_ids;
   for (int32_t& token : token_ids_) {
@@ -247,6 +293,7 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
       cells_[p.kv_slots[r]] =
           CellAfter(position == 0 ? kFirstCell : cell(position - 1), token_ids_[r]);
     }
+    RETURN_IF_ERROR(RunStates(p, i));
     uint64_t context = 0;
     int hashed = 0;
     for (int k = p.sample_begin[i]; k < p.sample_begin[i + 1]; ++k) {

@@ -16,6 +16,7 @@ namespace continuo {
 struct FakeExecutorOptions {
   int num_blocks = 64;
   int block_size = 4;
+  int num_state_slots = 0;
   int vocab_size = 50;
   // Virtual time: each step advances `clock` by the `cost` of its plan.
   ManualClock* clock = nullptr;
@@ -28,10 +29,11 @@ struct FakeExecutorOptions {
 
 // A model whose KV cell holds a hash of its token and of the cell before it, read back through the
 // block table, and whose next token is a hash of every cell it can see and of how it is sampled
-// (seed, index, position, penalties, bias, mask). Any mistake in paging, chunking, preemption,
-// forks, copies or prefix reuse changes the text; FakeAnswer is the same function without a cache.
-// If it is asynchronous, two steps may be in flight, as Executor has it. A badly formed plan, or
-// one that comes too early, is an Internal error.
+// (seed, index, position, penalties, bias, mask). With slots for states, each holds what the KV
+// cell of the same token does, and a row that reads another state is an error. Any mistake in
+// paging, chunking, preemption, forks, copies or prefix reuse changes the text; FakeAnswer is the
+// same function without a cache. If it is asynchronous, two steps may be in flight, as Executor has
+// it. A badly formed plan, or one that comes too early, is an Internal error.
 class FakeExecutor : public model::Executor {
  public:
   explicit FakeExecutor(const FakeExecutorOptions& options);
@@ -58,9 +60,13 @@ class FakeExecutor : public model::Executor {
   // Returns the tokens of the plan's rows, with those that the step before has sampled.
   absl::Status TakeTokens(const model::StepPlan& plan);
   absl::Status CheckRows(const model::StepPlan& plan, int sequence);
+  absl::Status CheckStates(const model::StepPlan& plan);
+  // Runs the rows of one sequence through its state, once its cells have been written.
+  absl::Status RunStates(const model::StepPlan& plan, int sequence);
 
   const FakeExecutorOptions options_;
   std::vector<uint64_t> cells_;      // [num_blocks, block_size]
+  std::vector<uint64_t> states_;     // [num_state_slots]
   std::vector<int64_t> written_in_;  // per slot: the last step that wrote it
   std::vector<int64_t> read_in_;     // per block: the last step that had it in a table …
   std::vector<int32_t> reader_;      // … and the last sequence that had

@@ -66,6 +66,11 @@ struct StepPlan {
   std::vector<int32_t> kv_len;             // tokens in the cache after this step's rows
   std::vector<int32_t> block_tables;       // [num_seqs, max_blocks], -1 padded
   int32_t max_blocks = 0;
+  // The slots of states (kernels::StatePlaces): that with the sequence's state before its first
+  // row, -1 for zeros, and per row that which receives the state behind the row, -1 for none. Both
+  // are empty if the model has no layers with state.
+  std::vector<int32_t> state_from;
+  std::vector<int32_t> state_to;
   std::vector<int32_t> sample_begin = {0};  // one extra entry: the end
 
   // Per sample. Several samples may read one row (num_sequences > 1 at the prompt's last row).
@@ -92,6 +97,8 @@ struct StepPlan {
     kv_len.clear();
     block_tables.clear();
     max_blocks = 0;
+    state_from.clear();
+    state_to.clear();
     sample_begin.assign(1, 0);
     sample_rows.clear();
     sample_targets.clear();

@@ -16,7 +16,9 @@ class FakeModel : public SimulatedModel {
   SimulatedSizes Begin(std::mt19937& rng) override {
     // With few tokens, answers repeat each other's blocks.
     vocab_size_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 20 ? 3 : 50;
-    return {};
+    SimulatedSizes sizes;
+    sizes.has_states = std::uniform_int_distribution<int>(1, 100)(rng) <= 40;
+    return sizes;
   }
   int vocab_size() const override { return vocab_size_; }
   absl::StatusOr<std::unique_ptr<model::Executor>> MakeExecutor(const EngineOptions& options,
@@ -24,6 +26,7 @@ class FakeModel : public SimulatedModel {
     FakeExecutorOptions fake;
     fake.num_blocks = options.num_blocks;
     fake.block_size = options.block_size;
+    fake.num_state_slots = options.num_state_slots;
     fake.vocab_size = vocab_size_;
     fake.is_asynchronous = std::uniform_int_distribution<int>(1, 100)(rng) <= 60;
     const int left_percent = std::uniform_int_distribution<int>(0, 15)(rng);

@@ -20,6 +20,7 @@ struct SimulatedSizes {
   int most_requests = 22;
   int widest = 128;           // sequences of a request
   int logprobs_percent = 20;  // of requests
+  bool has_states = false;    // the model has layers with state
 };
 
 // The model that a Simulation runs, and the answer that the same model gives to each request alone,

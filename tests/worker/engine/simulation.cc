@@ -51,6 +51,7 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* mo
   options_.max_batch_tokens = Chance(20) ? 1 : Pick(1, 60);
   options_.max_prefill_chunk = Chance(50) ? 512 : Pick(1, 20);
   options_.max_running = Pick(1, 12);
+  if (sizes_.has_states) options_.num_state_slots = Pick(2, 2 * options_.max_running + 20);
   options_.hash_key = {rng_(), rng_()};
   options_.expected_answer_tokens = Pick(1, 20);
   options_.target_step = absl::Milliseconds(Pick(5, 300));
@@ -369,6 +370,10 @@ void Simulation::Begin() {
   tally_.overlapped += num_before;
   tally_.rows += plan.num_rows();
   tally_.copies += static_cast<int64_t>(plan.block_copies.size());
+  if (sizes_.has_states) {
+    ++tally_.state_steps;
+    tally_.state_copies += static_cast<int64_t>(plan.block_copies.size());
+  }
   tally_.masked += std::ranges::count_if(plan.sampling, &model::SamplingParams::masked);
   begun_.emplace_back(clock_.Elapsed(), absl::Milliseconds(2) + plan.num_rows() * row_cost_);
   const absl::Status status =
@@ -426,7 +431,9 @@ std::string Simulation::Run() {
   }
   tally_.drafts += static_cast<int64_t>(metrics_.draft_tokens.load());
   tally_.right_drafts += static_cast<int64_t>(metrics_.accepted_draft_tokens.load());
-  tally_.hit_tokens += static_cast<int64_t>(metrics_.prefix_cache_hit_tokens.load());
+  const auto hit_tokens = static_cast<int64_t>(metrics_.prefix_cache_hit_tokens.load());
+  tally_.hit_tokens += hit_tokens;
+  if (sizes_.has_states) tally_.state_hit_tokens += hit_tokens;
   return "";
 }
 

@@ -26,14 +26,18 @@ TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
     ASSERT_EQ(failure, "") << "seed " << seed;
   }
   // The schedules must have met everything that they are to show.
-  for (const int64_t count :
-       {tally.preemptions,  tally.hit_tokens,    tally.copies,
-        tally.cancelled,    tally.edge_finished, tally.timed_out,
-        tally.time_limited, tally.continued,     tally.forked,
-        tally.masked,       tally.prompt_scores, tally.overlapped,
-        tally.lost,         tally.late,          tally.widely_forked,
-        tally.longest,      tally.right_drafts,  tally.drafts - tally.right_drafts,
-        tally.constrained,  tally.must_end}) {
+  for (const int64_t count : {tally.preemptions,   tally.hit_tokens,
+                              tally.copies,        tally.cancelled,
+                              tally.edge_finished, tally.timed_out,
+                              tally.time_limited,  tally.continued,
+                              tally.forked,        tally.masked,
+                              tally.prompt_scores, tally.overlapped,
+                              tally.lost,          tally.late,
+                              tally.widely_forked, tally.longest,
+                              tally.right_drafts,  tally.drafts - tally.right_drafts,
+                              tally.constrained,   tally.must_end,
+                              tally.state_steps,   tally.state_hit_tokens,
+                              tally.state_copies}) {
     EXPECT_GT(count, 20);
   }
   RecordProperty("requests", static_cast<int>(tally.requests));

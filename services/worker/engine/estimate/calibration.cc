@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "services/worker/engine/kv/block_pool.h"
+#include "services/worker/engine/kv/state_pool.h"
 
 namespace continuo::engine {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 constexpr int kTokensPerSequence = 8;  // few enough for any context length
 
 // Plans `num_tokens` times token 0, each sequence in blocks of its own.
-model::StepPlan PlanOf(int num_tokens, int block_size, StepLoad& load) {
+model::StepPlan PlanOf(int num_tokens, const EngineOptions& options, StepLoad& load) {
+  const int block_size = options.block_size;
   model::StepPlan plan;
   plan.max_blocks = BlocksFor(kTokensPerSequence, block_size);
   load = {};
@@ -25,6 +27,11 @@ model::StepPlan PlanOf(int num_tokens, int block_size, StepLoad& load) {
     }
     for (int b = 0; b < plan.max_blocks; ++b) {
       plan.block_tables.push_back(b < BlocksFor(n, block_size) ? first_block + b : kNoBlock);
+    }
+    if (options.num_state_slots > 0) {
+      plan.state_from.push_back(kNoState);
+      plan.state_to.resize(plan.token_ids.size(), kNoState);
+      plan.state_to.back() = plan.num_seqs();
     }
     plan.sequence_ids.push_back(plan.num_seqs() + 1);
     plan.query_begin.push_back(plan.num_rows());
@@ -45,12 +52,15 @@ model::StepPlan PlanOf(int num_tokens, int block_size, StepLoad& load) {
 absl::Status Calibrate(const EngineOptions& options, model::Executor& executor, const Clock& clock,
                        StepCost& cost) {
   const int per_sequence = BlocksFor(kTokensPerSequence, options.block_size);
-  const int most = std::min({options.max_batch_tokens, options.max_running * kTokensPerSequence,
-                             options.num_blocks / per_sequence * kTokensPerSequence});
+  int most = std::min({options.max_batch_tokens, options.max_running * kTokensPerSequence,
+                       options.num_blocks / per_sequence * kTokensPerSequence});
+  if (options.num_state_slots > 0) {
+    most = std::min(most, options.num_state_slots * kTokensPerSequence);
+  }
   bool warm = false;
   for (const int num_tokens : {1, 1, 8, 1, 32, 64}) {
     StepLoad load;
-    const model::StepPlan plan = PlanOf(num_tokens, options.block_size, load);
+    const model::StepPlan plan = PlanOf(num_tokens, options, load);
     if (num_tokens > most || cost.Predict(load) > options.target_step) break;
     const absl::Duration begin = clock.Elapsed();
     if (auto result = executor.Run(plan, [](std::span<uint32_t>) {}); !result.ok()) {

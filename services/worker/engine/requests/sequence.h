@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "services/worker/engine/kv/block_pool.h"
+#include "services/worker/engine/kv/state_pool.h"
 #include "services/worker/engine/types/request.h"
 
 namespace continuo::engine {
@@ -18,6 +19,12 @@ enum class SequenceState : uint8_t {
   kWaiting,   // is in the waiting queue and holds no KV block
   kRunning,   // holds KV blocks and takes part in steps
   kFinished,  // has nothing left to compute
+};
+
+// The slot of the state behind the first `position` tokens of a sequence.
+struct PlacedState {
+  int position = 0;
+  StateSlot slot = kNoState;
 };
 
 // One generation in progress. Plain state, touched only by the engine thread.
@@ -44,10 +51,15 @@ struct Sequence {
 
   // These fields are set only while the sequence runs:
   std::vector<BlockId> blocks;
-  int num_computed = 0;         // leading tokens whose keys and values are in `blocks`
-  int num_shared = 0;           // leading blocks that were found, not computed
-  int num_published = 0;        // leading blocks that the pool can find
-  bool publishes = true;        // false once the pool has not taken a block
+  int num_computed = 0;   // leading tokens whose keys and values are in `blocks`
+  int num_shared = 0;     // leading blocks that were found, not computed
+  int num_published = 0;  // leading blocks that the pool can find
+  bool publishes = true;  // false once the pool has not taken a block
+  // Of a model with states, ascending: the state behind num_computed tokens, where that is not 0;
+  // while a step is in flight, those that the step reads and writes. Each has a reference.
+  std::vector<PlacedState> states;
+  int branch_at = 0;            // tokens of cached blocks that were of no use for want of a state
+  int num_answer_blocks = 0;    // leading blocks behind which is the answer's last snapshot
   uint64_t admitted_in = 0;     // number of the step
   uint64_t finished_after = 0;  // number of the last step that was committed before the end
   uint64_t last_turn = 0;       // grows each time it is scheduled, for round robin among decodes
@@ -77,7 +89,8 @@ struct LiveRequest {
   int64_t queue_cost = 0;
   // Prefills the prompt for all siblings. Null if no running or waiting sequence has to.
   Sequence* prefill_leader = nullptr;
-  int num_scored = 0;  // leading prompt log-probabilities that need no computing
+  KeptState prompt_state;  // behind the prompt, for siblings that wait
+  int num_scored = 0;      // leading prompt log-probabilities that need no computing
   int cached_prompt_tokens = 0;
   int num_preemptions = 0;
   int queue_position = -1;  // as last reported

@@ -10,7 +10,8 @@
 namespace continuo::engine {
 namespace {
 
-absl::Status CheckRequest(const LiveRequest& r, int block_size, bool step_in_flight) {
+absl::Status CheckRequest(const LiveRequest& r, int block_size, bool has_states,
+                          bool step_in_flight) {
   int num_unfinished = 0;
   bool moves = false;
   for (const Sequence& s : r.sequences) {
@@ -20,13 +21,19 @@ absl::Status CheckRequest(const LiveRequest& r, int block_size, bool step_in_fli
     if (s.state == SequenceState::kPending && r.prefill_leader == nullptr) {
       return absl::InternalError(absl::StrCat("sequence ", s.id, " waits for nobody"));
     }
-    if (s.state != SequenceState::kRunning && (!s.blocks.empty() || s.num_computed != 0)) {
+    if (s.state != SequenceState::kRunning &&
+        (!s.blocks.empty() || s.num_computed != 0 || !s.states.empty())) {
       return absl::InternalError(absl::StrCat("sequence ", s.id, " holds blocks and waits"));
     }
     if (s.state == SequenceState::kRunning &&
         (s.num_computed >= NumTokens(s) + (step_in_flight ? 1 : 0) ||
          static_cast<int>(s.blocks.size()) < BlocksFor(s.num_computed, block_size))) {
       return absl::InternalError(absl::StrCat("sequence ", s.id, " runs on nothing"));
+    }
+    if (has_states && s.state == SequenceState::kRunning && !step_in_flight &&
+        (s.num_computed == 0 ? !s.states.empty()
+                             : s.states.size() != 1 || s.states[0].position != s.num_computed)) {
+      return absl::InternalError(absl::StrCat("sequence ", s.id, " has another state"));
     }
     if (s.state == SequenceState::kRunning && s.num_computed < r.prompt_tokens() &&
         r.prefill_leader != &s) {
@@ -70,12 +77,17 @@ absl::Status CheckInvariants(const RequestBook& book, const Residency& residency
   if (const int64_t lost = residency.unaccounted_blocks(); lost != 0) {
     status.Update(absl::InternalError(absl::StrCat(lost, " block references are lost")));
   }
+  status.Update(residency.states().pool().CheckInvariants());
+  if (const int64_t lost = residency.unaccounted_states(); lost != 0) {
+    status.Update(absl::InternalError(absl::StrCat(lost, " references to states are lost")));
+  }
   status.Update(CheckQueue(book));
   status.Update(CheckRunning(residency.running()));
   int num_unfinished = 0;
   int64_t waiting_tokens = 0;
   book.live().ForEach([&](const LiveRequest& r) {
-    status.Update(CheckRequest(r, residency.pool().block_size(), step_in_flight));
+    status.Update(CheckRequest(r, residency.pool().block_size(), residency.states().has_slots(),
+                               step_in_flight));
     num_unfinished += r.num_unfinished;
     if (r.admitted) return;
     int64_t tokens = r.prompt_tokens();

@@ -100,7 +100,7 @@ int NumSamples(const Sequence& s, int begin, int num_tokens) {
 PlanBuilder::PlanBuilder(int block_size, int max_tokens) : block_size_(block_size) {
   const auto count = static_cast<size_t>(max_tokens);
   for (auto* array : {&plan_.token_ids, &plan_.positions, &plan_.kv_slots, &plan_.sample_rows,
-                      &plan_.sample_targets}) {
+                      &plan_.sample_targets, &plan_.state_to}) {
     array->reserve(count);
   }
   plan_.bias_begin.reserve(count + 1);
@@ -139,6 +139,7 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     plan_.positions.push_back(at);
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
   }
+  if (!s.states.empty()) AddStates(s, begin, end + num_drafts);
   plan_.sequence_ids.push_back(s.id);
   plan_.query_begin.push_back(plan_.num_rows());
   plan_.kv_len.push_back(end + num_drafts);
@@ -165,6 +166,17 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     samples_.back().position = end + i;
   }
   plan_.sample_begin.push_back(plan_.num_samples());
+}
+
+void PlanBuilder::AddStates(const Sequence& s, int begin, int end) {
+  auto state = s.states.begin();
+  const auto take = [&](int position) {
+    if (state == s.states.end() || state->position != position) return kNoState;
+    return (state++)->slot;
+  };
+  plan_.state_from.push_back(take(begin));
+  for (int at = begin; at < end; ++at) plan_.state_to.push_back(take(at + 1));
+  CONTINUO_CHECK(state == s.states.end());
 }
 
 void PlanBuilder::AddScored(Sequence& s, int32_t row, int position) {

@@ -52,6 +52,8 @@ class PlanBuilder {
   void FillMask(std::span<uint32_t> mask, int vocab_size);
 
  private:
+  // Adds the slots of states for the rows of the tokens [begin, end) of `s`.
+  void AddStates(const Sequence& s, int begin, int end);
   void AddScored(Sequence& s, int32_t row, int position);
   // Adds a sample after the tokens of `s` and `drafts`.
   void AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});

@@ -63,7 +63,7 @@ bool Preemption::MarkYielding(const Sequence& s) {
     t.may_yield = !t.guaranteed && Priority(t) <= Priority(s) &&
                   book_.tenants().HasDeficit(*s.request->tenant, tenant) &&
                   (tenant.held * num_tenants > residency_.pool().num_blocks() ||
-                   int64_t{tenant.num_running} * num_tenants > options_.max_running);
+                   int64_t{tenant.num_running} * num_tenants > residency_.max_running());
     if (!t.may_yield) continue;
     tenant.held -= static_cast<int64_t>(t.blocks.size());
     --tenant.num_running;
@@ -77,12 +77,12 @@ bool Preemption::MarkYielding(const Sequence& s) {
 bool Preemption::TakePlace(const Sequence& s, PlannedStep& step) {
   const auto fits_now = [&] {
     return residency_.running().empty() ||
-           (residency_.num_running() < options_.max_running && residency_.Fits(s));
+           (residency_.num_running() < residency_.max_running() && residency_.Fits(s));
   };
   const auto stays = [](const Sequence& t) { return !t.may_yield; };
   const auto num_staying =
       std::ranges::count_if(residency_.running(), [&](const Sequence* t) { return stays(*t); });
-  if (num_staying >= options_.max_running ||
+  if (num_staying >= residency_.max_running() ||
       (num_staying > 0 && !residency_.FitsBeside(s, stays))) {
     return false;
   }

@@ -12,6 +12,7 @@ Residency::Residency(const EngineOptions* options, RequestBook* book, EngineMetr
       book_(*book),
       metrics_(*metrics),
       pool_(options->num_blocks, options->block_size, PrefixHash(options->hash_key)),
+      states_(options->num_state_slots, options->num_blocks, options->block_size),
       admission_(options->num_blocks, options->block_size, options->expected_answer_tokens),
       block_tokens_(options->block_size) {}
 
@@ -31,13 +32,24 @@ int64_t Residency::unaccounted_blocks() const {
   return lost < 0 ? -lost : lost;
 }
 
+int64_t Residency::unaccounted_states() const {
+  int64_t held = 0;
+  for (const Sequence* s : running_) held += static_cast<int64_t>(s->states.size());
+  const int64_t lost = states_.pool().num_references() - held;
+  return lost < 0 ? -lost : lost;
+}
+
 bool Residency::IsBlocked(const Sequence& s) const {
-  return num_running() >= options_.max_running || IsEnding(s) ||
+  return num_running() >= max_running() || IsEnding(s) ||
          (blocked_ticket_ == s.queue_ticket && blocked_at_ == num_releases_ && !running_.empty());
 }
 
 // A sibling that was admitted in this very step does not count: it may itself wait for a copy.
 const Sequence* Residency::FindDonor(const Sequence& s, const PlannedStep& step) const {
+  if (states_.has_slots() &&
+      (!states_.HasPrompt(*s.request) || NumTokens(s) <= s.request->prompt_tokens())) {
+    return nullptr;
+  }
   for (const Sequence& sibling : s.request->sequences) {
     if (sibling.state == SequenceState::kRunning && sibling.admitted_in != step.number &&
         sibling.num_computed >= s.request->prompt_tokens()) {
@@ -56,6 +68,7 @@ void Residency::AcquireKnown(Sequence& s, const Sequence* donor) {
                         s.blocks);
     s.num_published = static_cast<int>(s.blocks.size());
   }
+  if (donor == nullptr && states_.has_slots()) CutToSnapshot(s);
   if (donor != nullptr) {
     const int full = std::min(r.prompt_tokens(), NumTokens(s) - 1) / options_.block_size;
     for (int b = static_cast<int>(s.blocks.size()); b < full; ++b) {
@@ -67,6 +80,23 @@ void Residency::AcquireKnown(Sequence& s, const Sequence* donor) {
   }
   s.num_shared = static_cast<int>(s.blocks.size());
   s.num_computed = s.num_shared * options_.block_size;
+}
+
+void Residency::CutToSnapshot(Sequence& s) {
+  s.branch_at = static_cast<int>(s.blocks.size()) * options_.block_size;
+  while (!s.blocks.empty() && !states_.CanBeginAt(s.blocks.back())) {
+    pool_.Release(s.blocks.back());
+    s.blocks.pop_back();
+  }
+  if (!s.blocks.empty()) states_.BeginAtBlock(s);
+  s.num_published = s.num_shared = static_cast<int>(s.blocks.size());
+  s.num_computed = s.num_shared * options_.block_size;
+}
+
+BlockId Residency::Allocate() {
+  const BlockId block = pool_.Allocate();
+  states_.OnAllocated(block);
+  return block;
 }
 
 bool Residency::TryAdmit(Sequence& s, PlannedStep& step) {
@@ -83,10 +113,17 @@ bool Residency::TryAdmit(Sequence& s, PlannedStep& step) {
   const int known = std::min(r.prompt_tokens(), NumTokens(s) - 1);
   if (donor != nullptr && s.num_computed < known && pool_.num_free() > 0) {
     // The sibling keeps the block in which the prompt ends; `s` goes on in a copy.
-    const BlockId copy = pool_.Allocate();
+    const BlockId copy = Allocate();
     step.plan.Copy(donor->blocks[s.blocks.size()], copy);
     s.blocks.push_back(copy);
     s.num_computed = known;
+  }
+  if (donor != nullptr && states_.has_slots()) {
+    if (s.num_computed == r.prompt_tokens()) {
+      states_.BeginAtPrompt(s);
+    } else {
+      CutToSnapshot(s);
+    }
   }
   book_.Dequeue(s);
   if (book_.MarkAdmitted(r)) {
@@ -119,6 +156,7 @@ void Residency::ReleaseBlocks(Sequence& s) {
   // The last block goes first, so that the start of a prefix outlives its end.
   for (auto it = s.blocks.rbegin(); it != s.blocks.rend(); ++it) pool_.Release(*it);
   s.blocks.clear();
+  states_.Release(s);
   s.num_computed = s.num_shared = s.num_published = 0;
   s.publishes = true;
   ++num_releases_;
@@ -164,11 +202,12 @@ bool Residency::TransferBlocks(Sequence& from, uint64_t last_step) {
     const bool keeps_last = rest > 0 && pool_.references(from.blocks[full]) == 1 &&
                             !pool_.IsPublished(from.blocks[full]);
     const int kept = full + (keeps_last ? 1 : 0);
-    if (kept == 0) return false;
+    const int computed = keeps_last ? known : full * options_.block_size;
+    if (kept == 0 || (states_.has_slots() && !states_.BeginLike(s, from, computed))) return false;
     if (s.state == SequenceState::kWaiting) book_.Dequeue(s);
     s.blocks.assign(from.blocks.begin(), from.blocks.begin() + kept);
     from.blocks.erase(from.blocks.begin(), from.blocks.begin() + kept);
-    s.num_computed = keeps_last ? known : full * options_.block_size;
+    s.num_computed = computed;
     s.num_shared = std::min(from.num_shared, full);
     s.num_published = std::min(from.num_published, full);
     s.publishes = from.publishes;
@@ -199,7 +238,7 @@ void Residency::ReserveNextTokens(PlannedStep& step) {
       Preempt(last, step);
       if (&last == &s) return;
     }
-    if (pool_.num_free() > 0) s.blocks.push_back(pool_.Allocate());
+    if (pool_.num_free() > 0) s.blocks.push_back(Allocate());
   }
 }
 

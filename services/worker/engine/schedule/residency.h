@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "services/worker/engine/requests/request_book.h"
 #include "services/worker/engine/schedule/kv_admission.h"
 #include "services/worker/engine/schedule/planned_step.h"
+#include "services/worker/engine/schedule/sequence_states.h"
 #include "services/worker/engine/types/metrics.h"
 #include "services/worker/engine/types/options.h"
 
@@ -26,13 +28,19 @@ class Residency {
   // They are in preemption order (preemption_order.h): the last one is preempted first.
   std::span<Sequence* const> running() const { return running_; }
   int num_running() const { return static_cast<int>(running_.size()); }
+  // At most so many sequences run at a time.
+  int max_running() const { return std::min(options_.max_running, states_.most_running()); }
   const BlockPool& pool() const { return pool_; }
+  SequenceStates& states() { return states_; }
+  const SequenceStates& states() const { return states_; }
   // Grows with every release of blocks. What did not fit is tried again after the next one.
   uint64_t num_releases() const { return num_releases_; }
   // Returns how many tokens running sequences have to compute before all of them decode.
   int64_t pending_prompt_tokens() const;
   // Returns how far the references of the pool differ from those of running sequences: always 0.
   int64_t unaccounted_blocks() const;
+  // Does the same for the slots of states.
+  int64_t unaccounted_states() const;
 
   // Returns whether the head of the queue, `s`, cannot run before another releases something.
   bool IsBlocked(const Sequence& s) const;
@@ -65,7 +73,7 @@ class Residency {
   // Gives `s` blocks for `num_tokens` tokens in all; there must be room.
   void Grow(Sequence& s, int num_tokens) {
     const int need = BlocksFor(num_tokens, options_.block_size);
-    while (static_cast<int>(s.blocks.size()) < need) s.blocks.push_back(pool_.Allocate());
+    while (static_cast<int>(s.blocks.size()) < need) s.blocks.push_back(Allocate());
   }
   // Releases the blocks of `s` that are not needed for `num_tokens` tokens.
   void Shrink(Sequence& s, int num_tokens);
@@ -79,7 +87,10 @@ class Residency {
 
  private:
   bool NeedsBlock(const Sequence& s) const { return !IsEnding(s) && !HasBlockForNextToken(s); }
+  BlockId Allocate();
   void AcquireKnown(Sequence& s, const Sequence* donor);
+  // Leaves `s` the cached blocks behind whose last one its state is there.
+  void CutToSnapshot(Sequence& s);
   void JoinRunning(Sequence& s);
   void LeaveRunning(Sequence& s);
   void ReleaseBlocks(Sequence& s);
@@ -89,6 +100,7 @@ class Residency {
   RequestBook& book_;
   EngineMetrics& metrics_;
   BlockPool pool_;
+  SequenceStates states_;
   KvAdmission admission_;
   std::vector<Sequence*> running_;
   uint64_t num_releases_ = 0;

@@ -33,7 +33,7 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
              PlannedStep{.plan = {options.block_size, options.max_batch_tokens}}},
       next_(&steps_[0]) {
   CONTINUO_CHECK(options.max_batch_tokens >= 1 && options.max_prefill_chunk >= 1 &&
-                 options.max_running >= 1);
+                 options.max_running >= 1 && options.num_state_slots != 1);
   UpdateGauges();
 }
 
@@ -98,6 +98,7 @@ const model::StepPlan& Scheduler::Schedule(const Moment& now) {
     return step.plan.plan();
   }
   CONTINUO_CHECK(!step.scheduled.empty() || idle());
+  residency_.states().PlaceScheduled(step);
   speculation_.AddDrafts(step, is_overlapped);
   OrderDecodesFirst(step);
   WritePlan(step, now);
@@ -121,6 +122,7 @@ void Scheduler::WritePlan(PlannedStep& step, const Moment& now) {
     s.request->last_step = step.number;
     s.last_turn = ++num_turns_;
     if (NumRemaining(s) > 1 || NumAnswered(s) == 0) step.prompt_tokens += t.num_tokens;
+    residency_.states().PlaceSnapshots(t);
     step.plan.Add(s, t.num_tokens, speculation_.DraftsOf(t));
   }
   const auto constrained =
@@ -132,6 +134,8 @@ void Scheduler::WritePlan(PlannedStep& step, const Moment& now) {
 // The next sample may depend on tokens that only the device knows, but not on drafts, scored
 // prompts or samples that the host has to make, and its mask not on any of these tokens.
 bool Scheduler::CanOverlap() const {
+  // A state is written in place, so that none is left to go back to.
+  if (options_.num_state_slots > 0) return false;
   if (num_steps_in_flight() != 1 || idle() || preemption_.MayPreempt()) return false;
   if (next_->predicted > options_.target_step / kOverlapShare) return false;
   if (!speculation_.CanOverlap()) return false;
@@ -194,6 +198,7 @@ absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
   for (const ScheduledTokens& t : step.scheduled) {
     if (t.sequence->state == SequenceState::kFinished) continue;
     if (t.num_drafts > 0) speculation_.OnVerified(t);
+    residency_.states().Commit(*t.sequence);
     commit_.TakePrefill(t);
   }
   for (Sequence* s : commit_.finished()) Finish(*s, now);
@@ -225,6 +230,7 @@ void Scheduler::EndRequest(LiveRequest& r, absl::Status why, const Moment& now) 
     book_.OnFinished(s, num_committed_);
     speculation_.Forget(s);
   }
+  residency_.states().OnEnded(r);
   book_.End(r, std::move(why), now);
 }
 
@@ -241,6 +247,9 @@ void Scheduler::UpdateGauges() {
   metrics_.kv_blocks_used.store(pool().num_used(), relaxed);
   metrics_.kv_blocks_cached.store(pool().num_cached(), relaxed);
   metrics_.kv_blocks_total.store(pool().num_blocks(), relaxed);
+  metrics_.state_slots_used.store(states().num_used(), relaxed);
+  metrics_.state_slots_kept.store(states().num_kept(), relaxed);
+  metrics_.state_slots_total.store(states().num_slots(), relaxed);
   metrics_.kv_blocks_unaccounted.store(residency_.unaccounted_blocks(), relaxed);
 }
 

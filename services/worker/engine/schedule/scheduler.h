@@ -78,6 +78,7 @@ class Scheduler {
     return book_.queued_tokens() + residency_.pending_prompt_tokens();
   }
   const BlockPool& pool() const { return residency_.pool(); }
+  const StatePool& states() const { return residency_.states().pool(); }
   StepCost& cost() { return cost_; }
   // These belong to the last Commit: prompt tokens that its step computed, and tokens it sampled.
   int64_t prompt_tokens() const { return Committed().prompt_tokens; }

@@ -34,7 +34,8 @@ bool Speculation::MayHaveDrafts(const Sequence& s, const PlannedStep& step) cons
 
 // Returns for how many drafts there is room in step, KV cache and answer; may be negative.
 int64_t Speculation::MostDrafts(const Sequence& s, const PlannedStep& step) const {
-  return std::min<int64_t>({options_.max_drafts, step.max_tokens - step.load.tokens,
+  return std::min<int64_t>({options_.max_drafts, residency_.states().RoomForDrafts(),
+                            step.max_tokens - step.load.tokens,
                             residency_.RoomAfter(s, s.num_computed + 1),
                             // The last token of an answer is sampled and never computed.
                             s.request->request.max_tokens - int64_t{NumAnswered(s)} - 1});
@@ -149,6 +150,7 @@ void Speculation::AddDrafts(PlannedStep& step, bool is_overlapped) {
     t.num_drafts = count;
     drafts_.insert(drafts_.end(), proposed_.begin(), proposed_.end());
     residency_.Grow(s, s.num_computed + 1 + count);
+    residency_.states().PlaceDrafts(s, s.num_computed + 1, count);
     step.load = step.load.WithTokens(s.num_computed + 1, count, count);
     tenants_.Charge(*s.request->tenant, count);
     const double rate = HitRate(s);

@@ -40,6 +40,7 @@ struct EngineMetrics {
   std::atomic<int64_t> running_requests = 0, waiting_requests = 0, waiting_prompt_tokens = 0;
   std::atomic<int64_t> kv_blocks_used = 0, kv_blocks_cached = 0, kv_blocks_total = 0;
   std::atomic<int64_t> kv_blocks_unaccounted = 0;  // 0 at every step
+  std::atomic<int64_t> state_slots_used = 0, state_slots_kept = 0, state_slots_total = 0;
   std::atomic<uint64_t> prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::atomic<uint64_t> draft_tokens = 0, accepted_draft_tokens = 0;
   std::atomic<uint64_t> prefix_cache_queried_tokens = 0, prefix_cache_hit_tokens = 0;

@@ -15,6 +15,9 @@ class Drafter;
 struct EngineOptions {
   int num_blocks = 0;   // KV blocks in the cache
   int block_size = 16;  // tokens of one KV block
+  // Slots for the states of layers that have them; 0: the model has none. Half as many sequences
+  // can run.
+  int num_state_slots = 0;
   int vocab_size = 0;
   int max_batch_tokens = 2048;  // tokens of one step
   int max_prefill_chunk = 512;  // prompt tokens of one sequence in one step

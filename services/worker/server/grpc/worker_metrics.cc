@@ -37,6 +37,14 @@ void CollectOwn(const engine::EngineMetrics& e, const RequestCounters& requests,
       f, "continuo_kv_blocks_unaccounted",
       "KV blocks that are neither used, cached nor free; 0 unless something is broken.", model,
       Read(e.kv_blocks_unaccounted));
+  common::AddGauge(f, "continuo_state_slots_used",
+                   "Slots in use for recurrent states of running sequences.", model,
+                   Read(e.state_slots_used));
+  common::AddGauge(f, "continuo_state_slots_kept", "Recurrent states kept for their prefix only.",
+                   model, Read(e.state_slots_kept));
+  common::AddGauge(f, "continuo_state_slots_total",
+                   "Slots for recurrent states; 0 if the model has none.", model,
+                   Read(e.state_slots_total));
   common::AddHistogram(f, "continuo_step_seconds", "Duration of a step.", model, e.step_seconds);
   common::AddHistogram(f, "continuo_step_rows", "Rows of a step.", model, e.step_rows);
   common::AddCounter(f, "continuo_prompt_tokens_total", "Prompt tokens of started requests.", model,

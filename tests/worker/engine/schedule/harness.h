@@ -36,6 +36,7 @@ class Harness {
       : options_(Filled(options)),
         executor_({.num_blocks = options_.num_blocks,
                    .block_size = options_.block_size,
+                   .num_state_slots = options_.num_state_slots,
                    .vocab_size = options_.vocab_size,
                    .clock = &clock_,
                    .cost = std::move(cost),
