@@ -11,6 +11,7 @@ enum class GateFunction {
   kGelu,  // its tanh form: g / (1 + e^(-2√(2/π)(g + 0.044715 g³))) · u
   // gpt-oss: with g at most 7 and u from -7 to 7, g / (1 + e^(-1.702 g)) · (u + 1)
   kClampedSwiglu,
+  kProduct,  // g · u
 };
 inline constexpr float kSwigluLimit = 7, kSwigluSlope = 1.702f;
 

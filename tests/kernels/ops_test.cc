@@ -387,6 +387,25 @@ TEST_P(OpsTest, ClampedSwigluMatchesReference) {
   }
 }
 
+TEST_P(OpsTest, ProductIsRoundedOnce) {
+  Random random(13);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
+      HostTensor x = HostTensor::Of(type, 3, cols, random);
+      const HostTensor y = HostTensor::Of(type, 3, cols, random);
+      HostTensor out = HostTensor::Poisoned(type, 3, cols);
+      Matrix expected = x.matrix();
+      const Matrix factors = y.matrix();
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] *= factors[i];
+      ops().rows.GateMul(kernels::GateFunction::kProduct, out, x, y);
+      // A product of floats is rounded to a float, and that to the type.
+      ExpectNear(out, expected, 0x1p-24 * 1.01 + RoundingOf(type), {1e-30});
+      ops().rows.GateMul(kernels::GateFunction::kProduct, x, x, y);
+      EXPECT_TRUE(x.SameBits(out)) << "in place";
+    }
+  }
+}
+
 TEST_P(OpsTest, SiluMulOfExtremes) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float gates[] = {0.0f, -0.0f, 90.0f, -90.0f, -200.0f, 3e38f, -3e38f, kInf, -100.0f};

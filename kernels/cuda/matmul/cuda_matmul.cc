@@ -107,6 +107,7 @@ void CudaMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const 
     MatMulOps::DoGatedMatMul(x, gate, up, function, prepared);
     return;
   }
+  CONTINUO_CHECK(function != GateFunction::kProduct);  // no MLP's
   DoMatMuls(x, std::array<Product, 2>{gate, up});
   const Tensor& out = gate.out;
   CONTINUO_CHECK(out.dtype == DType::kBF16);

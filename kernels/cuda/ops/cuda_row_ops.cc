@@ -109,11 +109,22 @@ void CudaRowOps::DoAddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Ten
 }
 
 void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) {
-  const bool is_silu = function == GateFunction::kSilu, is_gelu = function == GateFunction::kGelu;
-  const char* const name = is_silu ? "SiluMul" : is_gelu ? "GeluMul" : "ClampedSwiglu";
-  context_.Enqueue(name, [&] {
+  const auto pick = [function](auto silu, auto gelu, auto swiglu, auto product) {
+    switch (function) {
+      case GateFunction::kSilu:
+        return silu;
+      case GateFunction::kGelu:
+        return gelu;
+      case GateFunction::kClampedSwiglu:
+        return swiglu;
+      case GateFunction::kProduct:
+        return product;
+    }
+    CONTINUO_CHECK(!"a gate without a kernel");
+  };
+  context_.Enqueue(pick("SiluMul", "GeluMul", "ClampedSwiglu", "GateProduct"), [&] {
     return WithType(out.dtype, [&]<typename T>() {
-      const auto launch = is_silu ? SiluMul<T> : is_gelu ? GeluMul<T> : ClampedSwiglu<T>;
+      const auto launch = pick(&SiluMul<T>, &GeluMul<T>, &ClampedSwiglu<T>, &GateProduct<T>);
       return launch(Data<T>(out), Data<const T>(gate), up.size() == 0 ? nullptr : Data<const T>(up),
                     out.size(), context_.kernels());
     });

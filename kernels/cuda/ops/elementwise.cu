@@ -50,6 +50,13 @@ struct Swiglu {
   }
 };
 
+struct Times {
+  template <bool kExactly>
+  __device__ static float Of(float gate, float up) {
+    return gate * up;
+  }
+};
+
 template <typename Activation, typename T>
 __device__ float ActivateMul(float gate, float up) {
   return Activation::template Of<sizeof(T) == 4>(gate, up);
@@ -205,6 +212,11 @@ cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelS
   return LaunchActivateMul<Swiglu>("ClampedSwiglu", out, gate, up, n, stream);
 }
 
+template <typename T>
+cudaError_t GateProduct(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
+  return LaunchActivateMul<Times>("GateProduct", out, gate, up, n, stream);
+}
+
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream) {
   return ActivateMulInFp8<Silu>("SiluMulInFp8", out, fp8, gate, up, rows, cols, stream);
@@ -231,10 +243,11 @@ cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {
   return Launch("SoftCap", SoftCapKernel, BlocksFor(n, kThreads), kThreads, 0, stream, x, cap, n);
 }
 
-#define INSTANTIATE(T)                                                         \
-  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream); \
-  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream); \
-  template cudaError_t ClampedSwiglu(T*, const T*, const T*, int64_t, KernelStream)
+#define INSTANTIATE(T)                                                               \
+  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream);       \
+  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream);       \
+  template cudaError_t ClampedSwiglu(T*, const T*, const T*, int64_t, KernelStream); \
+  template cudaError_t GateProduct(T*, const T*, const T*, int64_t, KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);

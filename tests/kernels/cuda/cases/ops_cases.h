@@ -313,6 +313,12 @@ inline void ExpectGated(const HostTensor& actual, kernels::GateFunction function
                RoundingOf(actual.tensor().dtype) * 1.01 + (3 * 41 + 8) * 0x1p-24, {1e-5});
     return;
   }
+  if (function == kernels::GateFunction::kProduct) {
+    Matrix product = gate;
+    for (size_t i = 0; i < product.size(); ++i) product[i] *= up[i];
+    ExpectNear(actual, product, RoundingOf(actual.tensor().dtype) * 1.01 + 0x1p-24, {1e-30});
+    return;
+  }
   const bool is_silu = function == kernels::GateFunction::kSilu;
   ExpectNear(actual, is_silu ? ReferenceSiluMul(gate, up) : ReferenceGeluMul(gate, up),
              RoundingOf(actual.tensor().dtype) * 1.01 + (is_silu ? 7 * 0x1p-24 : 0x1p-15),
@@ -330,7 +336,7 @@ inline void CheckGates(kernels::Device& b, int64_t rows, const std::vector<int64
       const Matrix gate_values = gate.matrix(), up_values = up.matrix();
       for (const kernels::GateFunction function :
            {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu,
-            kernels::GateFunction::kClampedSwiglu}) {
+            kernels::GateFunction::kClampedSwiglu, kernels::GateFunction::kProduct}) {
         const auto call = [&](kernels::Tensor to, kernels::Tensor by_gate, kernels::Tensor by_up) {
           b.ops().rows.GateMul(function, to, by_gate, by_up);
         };
