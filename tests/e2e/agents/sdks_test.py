@@ -10,7 +10,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
-from base import INSTALLED, QUESTION, TOO_LONG, ClientsTest, installed  # noqa: E402
+from base import INSTALLED, QUESTION, TOO_LONG, TOO_LONG_FOR_MESSAGES, ClientsTest, installed  # noqa: E402
 from kills import Kills  # noqa: E402
 
 PYTHON = installed("python/bin/python", "this client")
@@ -52,7 +52,7 @@ class SdksTest(ClientsTest):
 
     @NODE
     def test_anthropic_node(self):
-        self.ask("messages_client.mjs", ALL + " stopped", too_long=("BadRequestError", TOO_LONG),
+        self.ask("messages_client.mjs", ALL + " stopped", too_long=("BadRequestError", TOO_LONG_FOR_MESSAGES),
                  model="NotFoundError", key="AuthenticationError", path="NotFoundError")
 
     @NODE
@@ -62,7 +62,7 @@ class SdksTest(ClientsTest):
 
     @NODE
     def test_langchain_node_over_messages(self):
-        self.ask("langchain_client.mjs", api="messages", too_long=TOO_LONG, model="not_found_error",
+        self.ask("langchain_client.mjs", api="messages", too_long=TOO_LONG_FOR_MESSAGES, model="not_found_error",
                  key="authentication_error")
 
     @PYTHON
@@ -72,7 +72,7 @@ class SdksTest(ClientsTest):
 
     @PYTHON
     def test_langchain_over_messages(self):
-        self.ask("langchain_client.py", api="messages", too_long=TOO_LONG, model="not_found_error",
+        self.ask("langchain_client.py", api="messages", too_long=TOO_LONG_FOR_MESSAGES, model="not_found_error",
                  key="authentication_error")
 
     @PYTHON

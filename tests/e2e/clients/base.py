@@ -31,6 +31,7 @@ KEY = "0123456789abcdef0123"
 GRPC_KEY = (("authorization", "Bearer " + KEY),)
 NAMES = "chat streamed usage streamed_usage stopped completion long"
 TOO_LONG = "This model's maximum context length is 1024 tokens"
+TOO_LONG_FOR_MESSAGES = "tokens > 1024 maximum"  # Anthropic's words
 
 
 def installed(path, what):
