@@ -57,7 +57,7 @@ struct Engine::Impl {
         quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;
     load.block_size = options.block_size;
-    load.max_running = options.max_running;
+    load.max_running = scheduler.max_running();
   }
 
   Moment Now() const { return {clock.Now(), clock.Elapsed()}; }

@@ -69,6 +69,8 @@ class Scheduler {
 
   bool idle() const { return book_.live().empty(); }
   int num_running() const { return residency_.num_running(); }
+  // At most so many sequences run at a time.
+  int max_running() const { return residency_.max_running(); }
   int num_waiting() const { return book_.num_unfinished() - num_running(); }
   // See RequestBook.
   int64_t waiting_tokens() const { return book_.waiting_tokens(); }

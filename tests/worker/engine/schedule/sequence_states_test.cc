@@ -142,6 +142,7 @@ TEST(SequenceStatesTest, HalfAsManySequencesRunAsThereAreSlots) {
   int most = 0;
   while (!h.scheduler().idle() && h.status().ok()) most = std::max(most, h.Step().num_seqs());
   EXPECT_EQ(most, 2);
+  EXPECT_EQ(h.scheduler().max_running(), 2);
   for (const RequestId id : ids) EXPECT_EQ(h.received(id).answers[0], h.Expected(id));
   EXPECT_TRUE(h.status().ok()) << h.status();
 }
