@@ -15,6 +15,9 @@ namespace {
 
 constexpr uint64_t kMaxBlocks = std::numeric_limits<int>::max();
 
+// State slots for each sequence of the batch: two that it runs with, and two of snapshots.
+constexpr int kSlotsPerSequence = 4;
+
 // Tokens of one step of the draft model; longer prompts take several steps.
 constexpr int kMaxDraftBatchTokens = 256;
 
@@ -55,6 +58,8 @@ absl::StatusOr<int> PlanBlocks(const WorkerConfig& config, const model::LoadEsti
 
 absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
   model::LoadOptions load = config.load;
+  load.num_state_slots =
+      config.state_slots > 0 ? config.state_slots : kSlotsPerSequence * config.max_running;
   if (load.device.device != "cpu") {
     // The loader sees what the devices have free.
     load.warm_up_sequences = config.max_running;
@@ -86,6 +91,11 @@ absl::StatusOr<model::LoadOptions> PlanDraftLoad(const WorkerConfig& config, int
   if (load.device.device != "cpu") load.warm_up_sequences = config.max_running;
   ASSIGN_OR_RETURN(const model::ModelConfig model,
                    model::ReadModelConfig(load.source.dir, load.source.allow_unread));
+  if (model.has_states()) {
+    return absl::UnimplementedError(
+        absl::StrCat("--draft_model: ", model.architecture,
+                     " has layers with a recurrent state, which a draft model cannot have"));
+  }
   load.source.max_context_tokens = std::min(context_length, model.context_length);
   return load;
 }

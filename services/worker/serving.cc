@@ -18,6 +18,7 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
   engine::EngineOptions options;
   options.num_blocks = model.num_blocks;
   options.block_size = model.block_size;
+  options.num_state_slots = model.num_state_slots;
   options.vocab_size = model.config.vocab_size;
   options.max_batch_tokens = config.load.max_batch_tokens;
   options.max_prefill_chunk = config.max_prefill_chunk;

@@ -181,6 +181,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"placement", model.placement},
                {"kv_blocks", model.num_blocks},
                {"block_size", model.block_size},
+               {"state_slots", model.num_state_slots},
                {"graph_bytes", model.ranks[0].graph_bytes},
                {"context", served.max_context_tokens},
                {"tool_format", loaded_->text->response_format().name},

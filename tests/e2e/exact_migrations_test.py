@@ -7,9 +7,12 @@ log-probabilities, bit by bit, in every format, whatever else the two workers do
 """
 import argparse
 import concurrent.futures
+import json
 import pathlib
 import random
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
@@ -30,6 +33,12 @@ FORMATS = {
 FIRST = ("--threads=1", "--kv_blocks=512", "--speculation=off")
 SECOND = ("--threads=2", "--tensor_parallel=2", "--kv_blocks=1100", "--block_size=1",
           "--max_batch_tokens=50", "--max_prefill_chunk=7", "--speculation=lookup")
+# A model with recurrent states, which the second worker can keep for three sequences at a time.
+LFM2 = {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 96, "block_ff_dim": 192,
+        "block_multiple_of": 8, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+        "layer_types": ["conv", "full_attention", "conv", "conv"], "conv_L_cache": 3}
+SIZES_OF_TEXT = ("vocab_size", "max_position_embeddings", "eos_token_id", "bos_token_id")
+FEW_STATES = ("--state_slots=7",)
 OPTIONS = argparse.Namespace(migrations=10, seed=1)
 
 
@@ -62,10 +71,17 @@ class ExactMigrationsTest(unittest.TestCase):
     def test_goes_on_with_the_same_bits(self):
         for name, flags in FORMATS.items():
             with self.subTest(format=name):
-                self.check_format(flags)
+                self.check(fleet.DEMO_MODEL, flags)
 
-    def check_format(self, flags):
-        workers = [fleet.start_worker(fleet.DEMO_MODEL, *flags, *own) for own in (FIRST, SECOND)]
+    def test_a_model_with_recurrent_states_does_so_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = make_lfm2(pathlib.Path(folder))
+            for name in ("fp32", "int8"):
+                with self.subTest(format=name):
+                    self.check(model, FORMATS[name], second=FEW_STATES)
+
+    def check(self, model, flags, second=()):
+        workers = [fleet.start_worker(model, *flags, *own) for own in (FIRST, SECOND + second)]
         try:
             clients = [fleet.Client(worker.address) for worker in workers]
             for client in clients:
@@ -82,6 +98,17 @@ class ExactMigrationsTest(unittest.TestCase):
         finally:
             for worker in workers:
                 worker.kill()
+
+
+def make_lfm2(folder):
+    """A folder of random weights, with the demo model's tokenizer."""
+    demo = json.loads((fleet.DEMO_MODEL / "config.json").read_text())
+    config = folder / "config.json"
+    config.write_text(json.dumps({**LFM2, **{field: demo[field] for field in SIZES_OF_TEXT if field in demo}}))
+    model = folder / "lfm2"
+    subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={model}", "--dtype=fp32",
+                    f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
+    return model
 
 
 def without_text(response):

@@ -22,6 +22,14 @@ std::string Layers(size_t some, int all) {
   return static_cast<int>(some) == all ? "all layers" : absl::StrCat(some, " of ", all, " layers");
 }
 
+void AddStates(const ModelConfig& c, std::vector<Mechanism>& out) {
+  if (!c.has_states()) return;
+  out.push_back(
+      {"short convolutions in place of attention",
+       absl::StrCat("of ", c.short_conv.width, " rows in ",
+                    Layers(static_cast<size_t>(c.NumStatesBefore(c.num_layers)), c.num_layers))});
+}
+
 void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
   if (c.num_kv_heads < c.num_heads) {
     out.push_back({"grouped-query attention",
@@ -172,6 +180,7 @@ void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
 
 std::vector<Mechanism> AllOf(const ModelConfig& config) {
   std::vector<Mechanism> all;
+  AddStates(config, all);
   AddAttention(config, all);
   AddRope(config, all);
   AddLayers(config, all);

@@ -48,6 +48,8 @@ inline constexpr const char* kFamilyGoldens[] = {
     "hunyuan",
     "internlm2",
     "internlm3",
+    "lfm2",
+    "lfm2_bias",
     "llama_yarn",
     "minicpm",
     "ministral",

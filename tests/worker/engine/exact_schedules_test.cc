@@ -151,7 +151,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ExactFamiliesTest,
                          ::testing::Values("gemma3_text", "granite", "smollm3", "ministral3",
                                            "olmo3", "glm4", "cohere2", "exaone4",
                                            "hunyuan_v1_dense", "starcoder2", "qwen2_moe",
-                                           "glm4_moe", "gpt_oss", "deepseek_v2", "deepseek_v3"),
+                                           "glm4_moe", "gpt_oss", "deepseek_v2", "deepseek_v3",
+                                           "lfm2"),
                          [](const auto& info) { return info.param; });
 
 // Returns false if an argument is unknown.

@@ -46,7 +46,8 @@ class ReplayDrafter : public Drafter {
 // Makes the plans of one request alone, which has the first blocks to itself.
 class RealModel::AlonePlans {
  public:
-  AlonePlans(const Request& request, int vocab_size) : request_(request), vocab_size_(vocab_size) {}
+  AlonePlans(const Request& request, int vocab_size, bool has_states)
+      : request_(request), vocab_size_(vocab_size), has_states_(has_states) {}
 
   // Adds rows for `tokens` from position `begin` on.
   void AddRows(int begin, std::span<const int32_t> tokens) {
@@ -58,6 +59,13 @@ class RealModel::AlonePlans {
       plan_.kv_slots.push_back(at);
     }
     plan_.sequence_ids = {1};
+    if (has_states_) {
+      // Slot 0 keeps the state behind the prompt, slot 1 is that of the answer.
+      const bool is_first = begin == static_cast<int>(request_.prompt.size());
+      plan_.state_from = {begin == 0 ? kNoState : is_first ? 0 : 1};
+      plan_.state_to.assign(tokens.size(), kNoState);
+      plan_.state_to.back() = begin == 0 ? 0 : 1;
+    }
     plan_.query_begin.push_back(plan_.num_rows());
     plan_.kv_len = {end};
     plan_.max_blocks = (end + kBlockSize - 1) / kBlockSize;
@@ -96,6 +104,7 @@ class RealModel::AlonePlans {
 
   const Request& request_;
   const int vocab_size_;
+  const bool has_states_;
   model::StepPlan plan_;
 };
 
@@ -117,6 +126,7 @@ SimulatedSizes RealModel::Begin(std::mt19937& rng) {
   // Some prompts go beyond 128 positions, where attention begins a new KV chunk.
   if (Pick(rng, 1, 4) == 1)
     sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
+  sizes.has_states = loaded_.config.has_states();
   return sizes;
 }
 
@@ -127,6 +137,7 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
   options.device.num_threads = options.tensor_parallel * Pick(rng, 1, 2);
   options.kv.block_size = engine.block_size;
   options.kv.num_blocks = engine.num_blocks;
+  options.num_state_slots = engine.num_state_slots;
   options.source.max_context_tokens =
       std::min<int>(kLongest, engine.num_blocks * engine.block_size);
   options.max_batch_tokens = engine.max_batch_tokens;
@@ -140,7 +151,9 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
 
 std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
   if (seed % 3 == 0) return std::make_shared<PromptLookup>();
-  if (seed % 3 == 1) return std::make_shared<ReplayDrafter>(this, percent, seed);
+  // A draft model has no states.
+  if (seed % 3 == 1 || loaded_.config.has_states())
+    return std::make_shared<ReplayDrafter>(this, percent, seed);
   model::LoadOptions options = options_;
   options.precision.weights = "int4";
   options.kv.block_size = 1 + static_cast<int>(seed / 3 % 9);
@@ -188,7 +201,7 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
   };
 
   const auto prompt_tokens = static_cast<int>(request.prompt.size());
-  AlonePlans plans(request, vocab_size_);
+  AlonePlans plans(request, vocab_size_, loaded_.config.has_states());
   plans.AddRows(0, request.prompt);
   size_t num_scored = 0;
   if (request.num_prompt_logprobs >= 0) {

@@ -170,6 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"gpt_oss", kernels::DType::kF32}, Case{"gpt_oss", kernels::DType::kBF16},
         Case{"deepseek_v2", kernels::DType::kF32}, Case{"deepseek_v3", kernels::DType::kF32},
         Case{"deepseek_v3", kernels::DType::kBF16}, Case{"glm4_moe_lite", kernels::DType::kF32},
+        Case{"lfm2", kernels::DType::kF32}, Case{"lfm2", kernels::DType::kBF16},
+        Case{"lfm2", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},

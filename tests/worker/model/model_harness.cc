@@ -17,6 +17,23 @@
 #include "services/worker/model/run/device_array.h"
 
 namespace continuo::testing {
+namespace {
+
+constexpr int kStateSlots = 64;
+
+// Each sequence has the slot of its id.
+void PlaceStates(model::StepPlan& plan) {
+  plan.state_to.assign(plan.token_ids.size(), -1);
+  for (size_t s = 0; s < plan.sequence_ids.size(); ++s) {
+    const auto slot = static_cast<int32_t>(plan.sequence_ids[s]);
+    CONTINUO_CHECK(slot < kStateSlots);
+    const auto first = static_cast<size_t>(plan.query_begin[s]);
+    plan.state_from.push_back(plan.positions[first] == 0 ? -1 : slot);
+    plan.state_to[static_cast<size_t>(plan.query_begin[s + 1]) - 1] = slot;
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::string& dir,
                                                                  const HarnessOptions& options) {
@@ -38,11 +55,13 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                                : kernels::WeightType::kF32);
     ASSIGN_OR_RETURN(rank->weights,
                      model::Weights::Load(config, rank->shard, checkpoint, weights, *rank->device));
-    ASSIGN_OR_RETURN(
-        rank->cache,
-        model::KvCache::Make(
-            *rank->device, config.num_layers, options.num_blocks, options.block_size,
-            {static_cast<int>(rank->shard.kv_heads.size()), config.head_dim, options.kv_dtype}));
+    ASSIGN_OR_RETURN(rank->cache, model::KvCache::Make(
+                                      *rank->device, config.NumAttentionBefore(config.num_layers),
+                                      options.num_blocks, options.block_size,
+                                      {static_cast<int>(rank->shard.kv_heads.size()),
+                                       config.head_dim, options.kv_dtype}));
+    ASSIGN_OR_RETURN(rank->states, model::StateCache::Make(*rank->device, config, rank->shard,
+                                                           options.dtype, kStateSlots));
     const bool is_logged = options.router_log != nullptr;
     CONTINUO_CHECK(!is_logged || options.tensor_parallel == 1);
     if (is_logged) rank->logged = LogRouters(*rank->device, *options.router_log);
@@ -55,7 +74,8 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                        .max_rows = options.max_rows,
                                        .device = is_logged ? *rank->logged : *rank->device,
                                        .communicator = *rank->communicator,
-                                       .cache = *rank->cache}));
+                                       .cache = *rank->cache,
+                                       .states = *rank->states}));
     harness->ranks_.push_back(std::move(rank));
   }
   return harness;
@@ -63,7 +83,9 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
 
 ModelHarness::~ModelHarness() = default;
 
-std::vector<float> ModelHarness::Run(const model::StepPlan& plan) {
+std::vector<float> ModelHarness::Run(const model::StepPlan& given) {
+  model::StepPlan plan = given;
+  if (config_.has_states() && plan.state_from.empty()) PlaceStates(plan);
   std::vector<std::vector<float>> logits(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -80,7 +102,7 @@ std::vector<float> ModelHarness::Run(const model::StepPlan& plan) {
 std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan) {
   kernels::Device& device = *rank.device;
   model::DeviceArray ids(device), positions(device), slots(device), tables(device), lengths(device),
-      begins(device), rows(device), copies(device);
+      begins(device), rows(device), copies(device), from(device), to(device);
   if (!plan.block_copies.empty()) {
     rank.cache->CopyBlocks(
         *copies.Upload({&plan.block_copies[0].from, 2 * plan.block_copies.size()}, 2));
@@ -93,6 +115,9 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
   step.kv.num_decodes = kernels::CountDecodes(plan.query_begin);
+  if (config_.has_states()) {
+    step.states = {step.kv.query_begin, *from.Upload(plan.state_from), *to.Upload(plan.state_to)};
+  }
   // Each row occurs once, as the model requires.
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());

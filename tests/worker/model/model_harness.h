@@ -55,6 +55,7 @@ class ModelHarness {
     std::unique_ptr<kernels::Device> device, logged;
     std::unique_ptr<model::Weights> weights;
     std::unique_ptr<model::KvCache> cache;
+    std::unique_ptr<model::StateCache> states;
     std::unique_ptr<model::Model> model;
   };
   std::vector<float> RunRank(Rank& rank, const model::StepPlan& plan);

@@ -95,6 +95,10 @@ std::string RareSummary(const ModelConfig& c) {
   if (c.parallel) absl::StrAppend(&text, " parallel");
   if (!c.gated) absl::StrAppend(&text, " plain_mlp");
   if (c.sinks) absl::StrAppend(&text, " sinks");
+  if (c.has_states()) {
+    absl::StrAppend(&text, " conv=", c.short_conv.width, ",", c.short_conv.bias, " mixers=");
+    for (const Mixer mixer : c.mixers) absl::StrAppend(&text, static_cast<int>(mixer));
+  }
   if (c.is_latent()) {
     absl::StrAppend(&text, " latent=", c.latent.kv_rank, ",", c.latent.q_rank, ",",
                     c.latent.rotated_dim, ",", c.latent.value_dim);

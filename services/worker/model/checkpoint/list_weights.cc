@@ -27,6 +27,7 @@ struct Names {
   const char* attention_output_norm = "post_attention_layernorm";
   const char* mlp_norm = nullptr;  // null: by Llama or by Gemma
   const char* mlp_output_norm = "post_feedforward_layernorm";
+  const char* final_norm = "model.norm";
 };
 
 Names NamesOf(const ModelConfig& c) {
@@ -52,6 +53,18 @@ Names NamesOf(const ModelConfig& c) {
     case WeightNames::kStarCoder:
       names.gate = "c_fc";
       names.down = "c_proj";
+      break;
+    case WeightNames::kLfm2:
+      names.o = "out_proj";
+      names.q_norm = "q_layernorm";
+      names.k_norm = "k_layernorm";
+      names.mlp = "feed_forward.";
+      names.gate = "w1";
+      names.up = "w3";
+      names.down = "w2";
+      names.attention_norm = "operator_norm";
+      names.mlp_norm = "ffn_norm";
+      names.final_norm = "model.embedding_norm";
       break;
     case WeightNames::kInternLm2:
       names = {.embedding = "model.tok_embeddings",
@@ -178,6 +191,45 @@ void ListAttention(const ModelConfig& c, const Names& names, const std::string& 
   }
 }
 
+// The short convolution. Its three products are stored as one, and its taps by channels.
+void ListShortConv(const ModelConfig& c, const std::string& layer, ShortConvWeights& w,
+                   Lister& list) {
+  const int64_t hidden = c.hidden_size, width = c.short_conv.width;
+  const std::string prefix = layer + "conv.";
+  const auto scale = static_cast<float>(c.residual_scale);
+  list.Joined(prefix + "in_proj", hidden,
+              {{hidden, Cut::kChannelRows, w.b},
+               {hidden, Cut::kChannelRows, w.c},
+               {hidden, Cut::kChannelRows, w.x}});
+  if (c.short_conv.bias) {
+    kernels::Tensor* const biases[] = {&w.b_bias, &w.c_bias, &w.x_bias};
+    for (int64_t i = 0; i < 3; ++i) {
+      list.Add({.name = prefix + "in_proj.bias",
+                .shape = {3 * hidden},
+                .rows = {i * hidden, (i + 1) * hidden},
+                .cut = Cut::kChannelRows,
+                .vector = biases[i]});
+    }
+  }
+  for (int64_t tap = 0; tap < width; ++tap) {
+    list.Add({.name = prefix + "conv.weight",
+              .shape = {hidden, 1, width},
+              .rows = {0, hidden},
+              .order = {.group = 1, .group_begin = tap, .group_stride = width},
+              .cut = Cut::kChannelRows,
+              .vector = &w.taps,
+              .stacked_vector = &w.taps});
+  }
+  if (c.short_conv.bias) {
+    list.Vector(prefix + "conv.bias", hidden, Cut::kChannelRows, w.bias);
+  }
+  list.Matrix(prefix + "out_proj", hidden, hidden, Cut::kChannelColumns, w.out);
+  if (c.short_conv.bias) {
+    list.Vector(prefix + "out_proj.bias", hidden, Cut::kWhole, w.out_bias);
+    list.last().scale = scale;
+  }
+}
+
 void ListDense(const ModelConfig& c, const Names& names, const std::string& layer, LayerWeights& w,
                Lister& list) {
   const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
@@ -215,7 +267,11 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
     LayerWeights& w = weights.layers[static_cast<size_t>(i)];
     const std::string layer = absl::StrCat("model.layers.", i, ".");
     if (c.input_norms) norm(layer + names.attention_norm, w.attention_gain, &w.attention_shift);
-    ListAttention(c, names, layer, w, list);
+    if (c.mixer(i) == Mixer::kShortConv) {
+      ListShortConv(c, layer, w.conv, list);
+    } else {
+      ListAttention(c, names, layer, w, list);
+    }
     if (c.output_norms) {
       norm(layer + names.attention_output_norm, w.attention_output_gain, nullptr);
     }
@@ -227,7 +283,7 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
       ListDense(c, names, layer, w, list);
     }
   }
-  norm("model.norm", weights.final_gain, &weights.final_shift);
+  norm(names.final_norm, weights.final_gain, &weights.final_shift);
   if (!c.tied_embeddings) {
     list.Matrix(names.head, c.vocab_size, hidden, Cut::kVocabRows, weights.head);
   }

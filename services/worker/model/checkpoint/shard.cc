@@ -43,11 +43,13 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   shard.inner = Units(config.intermediate_size, rank, size);
   shard.expert_inner = Units(config.experts.intermediate_size, rank, size);
   shard.shared_inner = Units(config.experts.shared_size, rank, size);
+  shard.channels = Units(config.hidden_size, rank, size);
   shard.vocab = Units(config.vocab_size, rank, size);
   shard.head_splits = Splits(config.num_heads, config.value_dim(), rank, size);
   shard.inner_splits = Splits(config.intermediate_size, 1, rank, size);
   shard.expert_splits = Splits(config.experts.intermediate_size, 1, rank, size);
   shard.shared_splits = Splits(config.experts.shared_size, 1, rank, size);
+  shard.channel_splits = Splits(config.hidden_size, 1, rank, size);
   for (int r = 0; r <= size; ++r) {
     shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
     shard.head_begin.push_back(CutAt(config.num_heads, r, size));

@@ -76,6 +76,12 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
     case Cut::kSharedColumns:
       part.columns = shard.shared_inner;
       break;
+    case Cut::kChannelRows:
+      part.rows = shard.channels;
+      break;
+    case Cut::kChannelColumns:
+      part.columns = shard.channels;
+      break;
   }
   part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
   return part;
@@ -87,6 +93,7 @@ std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const 
   if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
   if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
   if (spec.cut == Cut::kSharedColumns) return shard.shared_splits;
+  if (spec.cut == Cut::kChannelColumns) return shard.channel_splits;
   return {0, part.columns.size()};
 }
 

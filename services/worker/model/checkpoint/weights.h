@@ -39,6 +39,16 @@ struct LatentWeights {
   kernels::Weight rotated_k;        // [rotated_dim, hidden]
 };
 
+// The weights of a short convolution. C: this rank's channels.
+struct ShortConvWeights {
+  kernels::Weight b, c, x;                 // [C, hidden]
+  kernels::Tensor b_bias, c_bias, x_bias;  // [C]
+  kernels::Tensor taps;                    // [width, C], the oldest row's first
+  kernels::Tensor bias;                    // [C]
+  kernels::Weight out;                     // [hidden, C]
+  kernels::Tensor out_bias;                // [hidden]
+};
+
 // One rank's part of a layer. Gains and biases are f32; tensors that the model does not have are
 // empty. H: this rank's heads, D: head_dim, I: this rank's inner columns.
 struct LayerWeights {
@@ -52,6 +62,7 @@ struct LayerWeights {
   kernels::Tensor q_bias, k_bias, v_bias, qkv_bias;
   kernels::Tensor q_gain, k_gain;  // [D], or [H * D] of a norm over the whole width
   LatentWeights latent;
+  ShortConvWeights conv;  // or, in place of all from q to o_bias
   kernels::Tensor sinks;  // [H]
   kernels::Weight o;      // [hidden, H * value_dim]
   kernels::Tensor o_bias;
@@ -82,6 +93,8 @@ enum class Cut : uint8_t {
   kExpertColumns,
   kSharedRows,
   kSharedColumns,
+  kChannelRows,
+  kChannelColumns,
 };
 
 // The order in which a stored tensor has the rows of a tensor of the model, where it is another

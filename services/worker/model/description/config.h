@@ -60,6 +60,20 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // row together, before it.
 enum class QueryKeyNorm : uint8_t { kNone, kHeads, kRotatedHeads, kWidth };
 
+// What a layer combines the positions of a sequence by.
+enum class Mixer : uint8_t {
+  kAttention,
+  kShortConv,  // ShortConvConfig
+};
+
+// The short convolution of LFM2: of three products b, c and x of a layer's input, each with
+// hidden_size channels, c · conv(b · x) is what a last product is made of. The rows before a
+// sequence's next one that the convolution looks back on are the layer's state.
+struct ShortConvConfig {
+  int width = 0;      // rows that it sees, the own one included; 0: no layer has one
+  bool bias = false;  // of the products and of the convolution
+};
+
 // The names of a layer's tensors in the files, and which of them are joined.
 enum class WeightNames : uint8_t {
   kLlama,      // mlp.gate_proj …, mlp.experts.0.gate_proj …, mlp.gate for the router
@@ -68,6 +82,7 @@ enum class WeightNames : uint8_t {
   kGlm,        // mlp.gate_up_proj stacked, norms' names of GLM-4
   kHunYuan,    // kLlama with self_attn.query_layernorm and key_layernorm
   kStarCoder,  // mlp.c_fc and c_proj
+  kLfm2,       // operator_norm, feed_forward.w1 (gate), w3 (up), w2 (down), conv.in_proj
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
 };
 
@@ -127,6 +142,8 @@ struct ModelConfig {
   int rotary_dim = 0;      // first elements of each head that are rotated
   int context_length = 0;  // tokens of one sequence, prompt and answer together
   WeightNames names = WeightNames::kLlama;
+  std::vector<Mixer> mixers;  // [num_layers]; empty: all attend
+  ShortConvConfig short_conv;
   bool tied_embeddings = false;  // the head is the embedding
 
   // Norms. `norm_eps` is that of all of them.
@@ -189,6 +206,14 @@ struct ModelConfig {
   // Elements of a head's values, which the cache fills up to head_dim.
   int value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
   const RopeConfig& rope(int layer) const { return ropes[layer_ropes[static_cast<size_t>(layer)]]; }
+  Mixer mixer(int layer) const {
+    return mixers.empty() ? Mixer::kAttention : mixers[static_cast<size_t>(layer)];
+  }
+  // True if layers keep a state of each sequence beside keys and values.
+  bool has_states() const { return short_conv.width > 0; }
+  // The numbers of layers up to `layer` that have a KV cache, and of those that have a state.
+  int NumAttentionBefore(int layer) const;
+  int NumStatesBefore(int layer) const { return layer - NumAttentionBefore(layer); }
   bool has_experts(int layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
   }

@@ -454,6 +454,22 @@ constexpr Family kFamilies[] = {
      .ignored =
          "attention_head_dim cla_share_factor class_num pool_type mask_init_id org_vocab_size "
          "dense_list num_media_embeds moe_topk max_seq_length"},
+    {.architecture = "Lfm2ForCausalLM",
+     .model_type = "lfm2",
+     .title = "LFM2",
+     .context_length = 128000,
+     .vocab_size = 65536,
+     .num_kv_heads = 8,
+     .tied_embeddings = true,
+     .names = WeightNames::kLfm2,
+     .eps_field = "norm_eps",
+     .eps = 1e-5,
+     .rope_theta = 1e6,
+     .qk_norm = QueryKeyNorm::kHeads,
+     .short_conv = true,
+     .expected = R"({"block_use_swiglu": true, "use_pos_enc": true})",
+     .ignored = "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale "
+                "block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init num_heads"},
     {.architecture = "InternLM2ForCausalLM",
      .model_type = "internlm2",
      .title = "InternLM2",

@@ -73,8 +73,11 @@ absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, 
     const int64_t spare = plan.BlockBytes(shard, options.kv.block_size);
     needs.push_back(
         {.weights = WeightBytes(plan.config, shard, plan.types.weights, device),
-         .scratch = spare + ScratchBytes(plan.config, shard, plan.types.weights,
-                                         plan.types.activations, options.max_batch_tokens, device),
+         .scratch =
+             spare +
+             ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
+                          options.max_batch_tokens, device) +
+             StateCache::Bytes(plan.config, shard, plan.types.activations, options.num_state_slots),
          .block = BlockNeeds(options, plan, rank)});
   }
   // A warm-up will measure what steps take besides, before the requested blocks are allocated.

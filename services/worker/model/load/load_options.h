@@ -50,8 +50,11 @@ struct LoadOptions {
   Precision precision;
   KvCacheSize kv;
   kernels::DeviceOptions device;  // num_threads: of all ranks together; each has at least one
-  int tensor_parallel = 1;        // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
-  int max_batch_tokens = 2048;    // of one step
+  // Slots for the states of sequences, of models that have them: at least 2. Half as many sequences
+  // can run; the others keep states for later ones.
+  int num_state_slots = 64;
+  int tensor_parallel = 1;      // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
+  int max_batch_tokens = 2048;  // of one step
   // CUDA: run warm-up steps with up to this many sequences, measure their memory, and give the KV
   // cache the rest. 0 disables the warm-up and keeps a larger safety margin.
   int warm_up_sequences = 0;

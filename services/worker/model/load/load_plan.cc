@@ -10,6 +10,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/kv_cache.h"
+#include "services/worker/model/network/state_cache.h"
 #include "services/worker/model/run/model_runner.h"
 #include "services/worker/model/run/rank_group.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxStateSlots = 1 << 20;
 
 }  // namespace
 
@@ -28,7 +30,7 @@ absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, i
 }
 
 int64_t LoadPlan::BlockBytes(const Shard& shard, int block_size) const {
-  return KvCache::BlockBytes(config.num_layers, block_size,
+  return KvCache::BlockBytes(config.NumAttentionBefore(config.num_layers), block_size,
                              {static_cast<int>(shard.kv_heads.size()), config.head_dim, types.kv});
 }
 
@@ -49,6 +51,9 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
     RETURN_IF_ERROR(CheckRange("max_context_tokens", options.source.max_context_tokens, 1,
                                config.context_length));
     config.context_length = options.source.max_context_tokens;
+  }
+  if (config.has_states()) {
+    RETURN_IF_ERROR(CheckRange("state_slots", options.num_state_slots, 2, kMaxStateSlots));
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
@@ -81,7 +86,8 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.types.weights, *device);
     estimate.scratch_bytes +=
         RunnerScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                           options.max_batch_tokens, *device);
+                           options.max_batch_tokens, *device) +
+        StateCache::Bytes(plan.config, shard, plan.types.activations, options.num_state_slots);
   }
   estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);
   estimate.min_blocks = plan.min_blocks;

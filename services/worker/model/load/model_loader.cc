@@ -112,6 +112,7 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                               .activations = plan_.types.activations,
                               .kv_dtype = plan_.types.kv,
                               .block_size = options_.kv.block_size,
+                              .num_state_slots = options_.num_state_slots,
                               .max_rows = options_.max_batch_tokens,
                               .graphs = options_.device.graphs,
                               .num_threads = NumThreads(rank),
@@ -135,6 +136,7 @@ void ModelLoader::Describe() {
   model_.num_parameters = NumParameters(plan_.config);
   model_.bytes_per_block = plan_.BlockBytes(options_.kv.block_size);
   model_.block_size = options_.kv.block_size;
+  model_.num_state_slots = plan_.config.has_states() ? options_.num_state_slots : 0;
   model_.weight_format = kernels::NameOf(plan_.types.weights);
   model_.kv_format = TypeName(plan_.types.kv);
   model_.backend_name = runners_[0]->backend_name();
@@ -188,6 +190,7 @@ absl::Status ModelLoader::RunWarmUp(int num_blocks) {
                  .context_length = plan_.config.context_length,
                  .block_size = options_.kv.block_size,
                  .spare_block = num_blocks,
+                 .has_states = plan_.config.has_states(),
                  .on_stuck = options_.on_stuck},
                 [&](int rows) { return runners_[0]->UsesGraphs(rows); });
 }

@@ -36,6 +36,7 @@ struct LoadedModel {
   int num_blocks = 0;           // of the KV cache
   int64_t bytes_per_block = 0;  // of all ranks together
   int block_size = 0;           // tokens
+  int num_state_slots = 0;      // 0: the model has no layers with state
   // A name of WeightSchemeNames(): the types computed in, which need not be those stored.
   std::string weight_format;
   std::string kv_format;     // a name of KvTypeNames()

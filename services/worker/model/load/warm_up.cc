@@ -49,6 +49,10 @@ class SparePlan {
       plan_.kv_slots.push_back(options_.spare_block * options_.block_size +
                                i % options_.block_size);
     }
+    if (options_.has_states) {
+      plan_.state_from.push_back(-1);
+      plan_.state_to.resize(plan_.token_ids.size(), -1);
+    }
     plan_.sequence_ids.push_back(static_cast<SequenceId>(plan_.num_seqs()) + 1);
     plan_.query_begin.push_back(plan_.num_rows());
     plan_.kv_len.push_back(rows);

@@ -29,6 +29,9 @@ Activations Activations::First(int64_t rows) const {
                                   &first.shared_gate,
                                   &first.shared_up,
                                   &first.shared_switch,
+                                  &first.conv_in,
+                                  &first.conv_gate,
+                                  &first.conv_out,
                                   &first.latent_q,
                                   &first.latent_kv,
                                   &first.rotated_k,
@@ -117,6 +120,11 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
       place(b->shared_up, activations, rows, s.shared_inner.size());
     }
     if (c.experts.shared_gate) place(b->shared_switch, kernels::DType::kF32, rows, 1);
+  }
+  if (c.has_states()) {
+    place(b->conv_in, activations, rows, s.channels.size());
+    place(b->conv_gate, activations, rows, s.channels.size());
+    place(b->conv_out, activations, rows, s.channels.size());
   }
   if (c.is_latent()) {
     const int64_t heads = s.heads.size();

@@ -41,6 +41,9 @@ struct Activations {
   kernels::Tensor shared_gate, shared_up;  // [rows, the shared expert's inner columns of this rank]
   kernels::Tensor shared_switch;           // f32 [rows, 1]
 
+  // Empty unless layers have short convolutions: [rows, channels of this rank].
+  kernels::Tensor conv_in, conv_gate, conv_out;
+
   // Empty unless keys and values are made of latent vectors; the widths are those of LatentConfig.
   kernels::Tensor latent_q, latent_kv;  // [rows, rank]
   kernels::Tensor rotated_k;            // [rows, rotated_dim]

@@ -70,6 +70,7 @@ class Decoder : public Model {
         ops_(parts.device.ops()),
         comm_(parts.communicator),
         cache_(parts.cache),
+        states_(parts.states),
         gate_function_(GateFunctionOf(parts.config.activation)) {
     attention_.num_heads = static_cast<int>(shard_.heads.size());
     attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
@@ -123,10 +124,11 @@ class Decoder : public Model {
     buffers_ = all_.First(rows);
     hidden_ = RowsOf(wanted < rows ? all_.h : all_.x, 0, wanted);
     if (!step.is_capturable || !IsCapturable(rows)) return Enqueue(step);
-    std::array<int64_t, 19> key;
+    std::array<int64_t, 25> key;
     auto at = key.begin();
-    for (const kernels::Tensor& t : {step.token_ids, step.positions, step.kv_slots,
-                                     step.kv.block_tables, step.kv.kv_len, step.kv.query_begin}) {
+    for (const kernels::Tensor& t :
+         {step.token_ids, step.positions, step.kv_slots, step.kv.block_tables, step.kv.kv_len,
+          step.kv.query_begin, step.states.from, step.states.to}) {
       for (const int64_t part : {reinterpret_cast<intptr_t>(t.data), t.shape[0], t.shape[1]}) {
         *at++ = part;
       }
@@ -181,14 +183,23 @@ class Decoder : public Model {
     for (int layer = 0; layer < num_layers; ++layer) {
       const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
       const bool is_last = layer + 1 == num_layers;
-      KeysAndValues(w, layer, step);
+      const bool attends = config_.mixer(layer) == Mixer::kAttention;
+      if (attends) {
+        KeysAndValues(w, layer, step);
+      } else {
+        ShortConv(w.conv, layer, step);
+      }
       // The rest of the last layer computes the wanted rows alone.
       if (is_last && step.wanted_rows.rows() == 0) break;
-      Attention(layer, step);
+      if (attends) Attention(layer, step);
       if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) {
-        KeepRows(step.wanted_rows, AttentionNorm(layer));
+        KeepRows(step.wanted_rows, AttentionNorm(layer), attends);
       }
-      AddAttention(w);
+      if (attends) {
+        AddAttention(w);
+      } else {
+        AddShortConv(w);
+      }
       const Norm next = is_last ? Norm{} : AttentionNorm(layer + 1);
       if (config_.has_experts(layer)) {
         Experts(w, next);
@@ -249,7 +260,7 @@ class Decoder : public Model {
       rotation.q_gain = w.q_gain;
       rotation.k_gain = w.k_gain;
     }
-    const kernels::PagedKv kv = cache_.Layer(layer, step.kv);
+    const kernels::PagedKv kv = cache_.Layer(config_.NumAttentionBefore(layer), step.kv);
     if (w.qkv.data.size() > 0) {
       const kernels::Product joined = {buffers_.qkv, w.qkv, w.qkv_bias};
       ops_.matmul.MatMuls(input_, {&joined, 1});
@@ -316,7 +327,8 @@ class Decoder : public Model {
                          .count = latent.value_dim,
                          .out_stride = dim,
                          .x_stride = latent.value_dim});
-    ops_.attention.WriteKv(cache_.Layer(layer, step.kv), buffers_.k, buffers_.v, step.kv_slots);
+    ops_.attention.WriteKv(cache_.Layer(config_.NumAttentionBefore(layer), step.kv), buffers_.k,
+                           buffers_.v, step.kv_slots);
   }
 
   // The norm of queries, and that of keys, over the heads of all ranks. A head's squares come from
@@ -341,17 +353,43 @@ class Decoder : public Model {
     kernels::AttentionParams params = attention_;
     params.window = config_.windows[static_cast<size_t>(layer)];
     params.sinks = weights_.layers[static_cast<size_t>(layer)].sinks;
-    ops_.attention.PagedAttention(buffers_.a, buffers_.q, cache_.Layer(layer, step.kv), params);
+    ops_.attention.PagedAttention(buffers_.a, buffers_.q,
+                                  cache_.Layer(config_.NumAttentionBefore(layer), step.kv), params);
+  }
+
+  // Leaves what the layer's short convolution makes of its input in conv_out, and the states.
+  void ShortConv(const ShortConvWeights& w, int layer, const DeviceStep& step) {
+    ops_.matmul.MatMuls(input_,
+                        std::array<kernels::Product, 3>{{{buffers_.conv_in, w.b, w.b_bias},
+                                                         {buffers_.conv_gate, w.c, w.c_bias},
+                                                         {buffers_.conv_out, w.x, w.x_bias}}});
+    ops_.rows.GateMul(kernels::GateFunction::kProduct, buffers_.conv_in, buffers_.conv_in,
+                      buffers_.conv_out);
+    ops_.states.CausalConv(buffers_.conv_out, buffers_.conv_in, {w.taps, w.bias}, /*silu=*/false,
+                           states_.Conv(layer), step.states);
+    ops_.rows.GateMul(kernels::GateFunction::kProduct, buffers_.conv_out, buffers_.conv_out,
+                      buffers_.conv_gate);
+  }
+
+  void AddShortConv(const LayerWeights& w) {
+    ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.conv_out, w.conv.out, shard_.channel_splits);
+    comm_.AllReduceSum(buffers_.sum);
+    NextInput(w.conv.out_bias, w.attention_output_gain, {w.mlp_gain, w.mlp_shift});
   }
 
   // Goes on with these rows alone, in memory that is free by now. Where the MLP reads what
   // attention read, that is computed again.
-  void KeepRows(kernels::Tensor rows, const Norm& norm) {
-    const kernels::Tensor a = buffers_.a, x = buffers_.x;
+  void KeepRows(kernels::Tensor rows, const Norm& norm, bool attends) {
+    const kernels::Tensor a = attends ? buffers_.a : buffers_.conv_out, x = buffers_.x;
     buffers_ = all_.First(rows.rows());
-    ops_.rows.GatherRows(buffers_.q, a, rows);
+    if (attends) {
+      ops_.rows.GatherRows(buffers_.q, a, rows);
+      std::swap(buffers_.a, buffers_.q);
+    } else {
+      ops_.rows.GatherRows(buffers_.conv_in, a, rows);
+      std::swap(buffers_.conv_out, buffers_.conv_in);
+    }
     ops_.rows.GatherRows(buffers_.h, x, rows);
-    std::swap(buffers_.a, buffers_.q);
     std::swap(buffers_.x, buffers_.h);
     if (!config_.parallel) return;
     Normalise(buffers_.h, buffers_.x, norm);
@@ -477,6 +515,7 @@ class Decoder : public Model {
   const kernels::Ops& ops_;
   kernels::Communicator& comm_;
   const KvCache& cache_;
+  const StateCache& states_;
   const kernels::GateFunction gate_function_;
   kernels::AttentionParams attention_;
   float embedding_scale_ = 1;

@@ -8,11 +8,13 @@
 #include "kernels/attention_ops.h"
 #include "kernels/communicator.h"
 #include "kernels/device.h"
+#include "kernels/state_ops.h"
 #include "kernels/tensor.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/description/config.h"
 #include "services/worker/model/network/kv_cache.h"
+#include "services/worker/model/network/state_cache.h"
 
 namespace continuo::model {
 
@@ -28,6 +30,7 @@ inline int LogitRows(const kernels::Device& device) {
 struct DeviceStep {
   kernels::Tensor token_ids, positions, kv_slots;  // [rows]
   kernels::PagedKv kv;                             // `cache` is filled in per layer
+  kernels::StatePlaces states;                     // empty unless the model has states
   kernels::Tensor wanted_rows;  // [n], strictly ascending: the rows whose logits may be asked for
   // The step has one of the few shapes of steps that only decode (step_shape.h), so that a graph of
   // it will be replayed. All rows are wanted.
@@ -59,6 +62,7 @@ struct ModelDependencies {
   kernels::Device& device;
   kernels::Communicator& communicator;
   const KvCache& cache;
+  const StateCache& states;  // has slots if the model has states
 };
 
 // The bytes of a decoder's buffers: what MakeModel allocates on the device.

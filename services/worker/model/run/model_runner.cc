@@ -45,10 +45,12 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   ModelRunner& r = *runner;
   ASSIGN_OR_RETURN(r.weights_, Weights::Load(r.config_, r.shard_, checkpoint, options.weights,
                                              *r.device_, options.weights_cache));
-  ASSIGN_OR_RETURN(
-      r.cache_, KvCache::Make(*r.device_, config.num_layers, options.num_blocks, options.block_size,
-                              {static_cast<int>(r.shard_.kv_heads.size()), config.head_dim,
-                               options.kv_dtype}));
+  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.device_, config.NumAttentionBefore(config.num_layers),
+                                           options.num_blocks, options.block_size,
+                                           {static_cast<int>(r.shard_.kv_heads.size()),
+                                            config.head_dim, options.kv_dtype}));
+  ASSIGN_OR_RETURN(r.states_, StateCache::Make(*r.device_, r.config_, r.shard_, options.activations,
+                                               options.num_state_slots));
   ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
                                         .shard = r.shard_,
                                         .weights = r.weights_->model(),
@@ -57,7 +59,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                                         .max_rows = options.max_rows,
                                         .device = *r.device_,
                                         .communicator = *r.communicator_,
-                                        .cache = *r.cache_}));
+                                        .cache = *r.cache_,
+                                        .states = *r.states_}));
   RETURN_IF_ERROR(r.ReserveSamples());
   return runner;
 }
@@ -95,7 +98,8 @@ absl::Status ModelRunner::DropGraphs() {
 
 int64_t ModelRunner::scratch_bytes() const {
   return RunnerScratchBytes(config_, shard_, options_.weights, options_.activations,
-                            options_.max_rows, *device_);
+                            options_.max_rows, *device_) +
+         StateCache::Bytes(config_, shard_, options_.activations, options_.num_state_slots);
 }
 
 void ModelRunner::CheckPlan(const StepPlan& plan) const {
@@ -113,6 +117,14 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
     CONTINUO_CHECK(id < 0 ? id >= SampledBy(num_sampled - 1) : in_vocabulary(id));
   }
 
+  const bool has_states = config_.has_states();
+  CONTINUO_CHECK(plan.state_from.size() == (has_states ? seqs : 0) &&
+                 plan.state_to.size() == (has_states ? rows : 0));
+  for (const std::vector<int32_t>* slots : {&plan.state_from, &plan.state_to}) {
+    for (const int32_t slot : *slots) {
+      CONTINUO_CHECK(slot >= -1 && slot < states_->num_slots());
+    }
+  }
   CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
   CONTINUO_CHECK(AreOffsets(plan.bias_begin, samples, plan.biases.size()));
   CONTINUO_CHECK(AreOffsets(plan.seen_begin, samples, plan.seen.size()));
@@ -171,6 +183,11 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());
   step.kv.block_tables = view(words_.block_tables(), padding.columns);
+  if (config_.has_states()) {
+    step.states = {.query_begin = step.kv.query_begin,
+                   .from = view(words_.state_from()),
+                   .to = view(words_.state_to())};
+  }
   step.kv.num_decodes = kernels::CountDecodes(of.plan->query_begin);
   if (step.kv.num_decodes == of.plan->num_seqs()) step.kv.num_decodes += padding.num_sequences;
   step.is_capturable = graph_padding.has_value();

@@ -31,9 +31,10 @@ struct ModelRunnerOptions {
   kernels::DType kv_dtype = kernels::DType::kF32;     // KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
-  int max_rows = 0;     // of one step
-  bool graphs = true;   // replay steps that decode as graphs, where possible
-  int num_threads = 1;  // that the device has for ParallelFor
+  int num_state_slots = 0;  // read if the model has states: at least 2 then
+  int max_rows = 0;         // of one step
+  bool graphs = true;       // replay steps that decode as graphs, where possible
+  int num_threads = 1;      // that the device has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
@@ -121,6 +122,7 @@ class ModelRunner : public Executor {
   std::unique_ptr<kernels::Communicator> communicator_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<StateCache> states_;
   std::unique_ptr<Model> model_;
 
   DeviceArray step_arrays_;  // all of a plan, so that it is one copy

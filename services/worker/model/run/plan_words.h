@@ -36,14 +36,16 @@ class PlanWords {
   Part kv_len() const { return parts_[3]; }
   Part query_begin() const { return parts_[4]; }
   Part wanted_rows() const { return parts_[5]; }
-  Part block_tables() const { return parts_[6]; }  // [sequences, columns]
+  Part state_from() const { return parts_[6]; }    // empty unless the plan has states
+  Part state_to() const { return parts_[7]; }      // likewise
+  Part block_tables() const { return parts_[8]; }  // [sequences, columns]
 
  private:
   void Begin(size_t part);
   void End(size_t part) { parts_[part].size = words_.size() - parts_[part].begin; }
 
   std::vector<int32_t> words_;
-  std::array<Part, 7> parts_;
+  std::array<Part, 9> parts_;
 };
 
 }  // namespace continuo::model

@@ -60,7 +60,7 @@ Distribution DistributionOf(const WeightSpec& spec, int hidden_size) {
   }
   // A uniform number in [-1, 1) has a standard deviation of 1/√3.
   const bool vocabulary = spec.cut == Cut::kVocabRows;
-  const double in = static_cast<double>(vocabulary ? hidden_size : spec.shape[1]);
+  const double in = static_cast<double>(vocabulary ? hidden_size : spec.shape.back());
   return {0.0f, static_cast<float>((vocabulary ? 2.0 : 1.0) * std::sqrt(3.0 / in))};
 }
 

@@ -139,6 +139,24 @@ nlohmann::json Phi3() {
           {"eos_token_id", 32000}};
 }
 
+nlohmann::json Lfm2() {
+  return {{"architectures", {"Lfm2ForCausalLM"}},
+          {"model_type", "lfm2"},
+          {"vocab_size", 65536},
+          {"hidden_size", 1024},
+          {"block_ff_dim", 6656},
+          {"num_hidden_layers", 16},
+          {"num_attention_heads", 16},
+          {"num_key_value_heads", 8},
+          {"full_attn_idxs", {2, 5, 8, 10, 12, 14}},
+          {"conv_L_cache", 3},
+          {"max_position_embeddings", 128000},
+          {"norm_eps", 1e-5},
+          {"rope_theta", 1000000},
+          {"bos_token_id", 1},
+          {"eos_token_id", 7}};
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ConfigOfShape(const std::string& shape) {
@@ -146,7 +164,7 @@ absl::StatusOr<std::string> ConfigOfShape(const std::string& shape) {
       {"qwen3-0.6b", Qwen3Small()},    {"llama-3.2-1b", Llama3(true)},
       {"llama-3.1-8b", Llama3(false)}, {"qwen3-30b-a3b", Qwen3Experts()},
       {"mixtral-8x7b", Mixtral()},     {"gemma-2-2b", Gemma2()},
-      {"phi-3-mini", Phi3()},
+      {"phi-3-mini", Phi3()},          {"lfm2-350m", Lfm2()},
   };
   std::string known;
   for (const auto& [name, config] : shapes) {

@@ -164,6 +164,7 @@ inline constexpr FamilyCase kFamilyCases[] = {
     {"hunyuan_v1_dense"},
     {"internlm2"},
     {"starcoder2"},
+    {"lfm2"},
     {"mixtral", true, 15},
     {"qwen3_moe", true, 9},
     {"olmoe", true, 168},

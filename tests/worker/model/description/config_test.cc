@@ -529,6 +529,7 @@ TEST(ConfigTest, ParametersOfPublicShapesAreThePublishedNumbers) {
   EXPECT_EQ(count("mixtral-8x7b"), 46702792704);
   EXPECT_EQ(count("gemma-2-2b"), 2614341888);
   EXPECT_EQ(count("phi-3-mini"), 3821079552);
+  EXPECT_EQ(count("lfm2-350m"), 354483968);
 }
 
 }  // namespace

@@ -95,6 +95,64 @@ TEST(MechanismsTest, WindowsFollowLayerTypesInEveryFamily) {
   }
 }
 
+json Lfm2() {
+  return {{"architectures", {"Lfm2ForCausalLM"}},
+          {"model_type", "lfm2"},
+          {"hidden_size", 64},
+          {"intermediate_size", 96},
+          {"num_hidden_layers", 3},
+          {"num_attention_heads", 4}};
+}
+
+TEST(MechanismsTest, ShortConvolutionsStandWhereLayersDoNotAttend) {
+  json config = With(Lfm2(), {{"layer_types", {"conv", "full_attention", "conv"}}});
+  ModelConfig parsed = *Parse(config);
+  EXPECT_THAT(parsed.mixers, ElementsAre(Mixer::kShortConv, Mixer::kAttention, Mixer::kShortConv));
+  EXPECT_TRUE(parsed.has_states());
+  EXPECT_EQ(parsed.short_conv.width, 3);
+  EXPECT_EQ(parsed.NumAttentionBefore(3), 1);
+  EXPECT_EQ(parsed.NumStatesBefore(2), 1);
+  EXPECT_TRUE(parsed.tied_embeddings);
+  // Older files list the layers that attend, and none of the others.
+  config = With(Lfm2(), {{"full_attn_idxs", {0, 2}}, {"tie_embedding", false}});
+  parsed = *Parse(config);
+  EXPECT_THAT(parsed.mixers, ElementsAre(Mixer::kAttention, Mixer::kShortConv, Mixer::kAttention));
+  EXPECT_FALSE(parsed.tied_embeddings);
+  // Without either all layers attend.
+  EXPECT_FALSE(Parse(Lfm2())->has_states());
+}
+
+TEST(MechanismsTest, InnerColumnsOfLfm2AreTwoThirdsRoundedUp) {
+  // ⌊2 · 96 / 3⌋ is 64.
+  EXPECT_EQ(Parse(Lfm2())->intermediate_size, 256);
+  EXPECT_EQ(Parse(With(Lfm2(), {{"block_multiple_of", 24}}))->intermediate_size, 72);
+  EXPECT_EQ(Parse(With(Lfm2(), {{"block_multiple_of", 1}, {"block_ffn_dim_multiplier", 1.5}}))
+                ->intermediate_size,
+            96);
+  json config = With(Lfm2(), {{"block_auto_adjust_ff_dim", false}});
+  EXPECT_EQ(Parse(config)->intermediate_size, 96);
+  config["block_ff_dim"] = 48;
+  EXPECT_EQ(Parse(config)->intermediate_size, 48);
+  config.erase("intermediate_size");
+  EXPECT_EQ(Parse(config)->intermediate_size, 48);
+}
+
+TEST(MechanismsTest, ErrorsOfConvolutionsNameTheField) {
+  const auto error = [](const json& changes) { return Error(With(Lfm2(), changes)); };
+  EXPECT_THAT(error({{"layer_types", {"conv", "mamba", "conv"}}}), HasSubstr("layer_types"));
+  EXPECT_THAT(error({{"layer_types", {"conv"}}}), HasSubstr("layer_types"));
+  EXPECT_THAT(error({{"layer_types", {"conv", "conv", "conv"}}}), HasSubstr("full_attention"));
+  EXPECT_THAT(error({{"full_attn_idxs", {3}}}), HasSubstr("full_attn_idxs"));
+  EXPECT_THAT(error({{"full_attn_idxs", {-1}}}), HasSubstr("full_attn_idxs"));
+  EXPECT_THAT(error({{"full_attn_idxs", "all"}}), HasSubstr("full_attn_idxs"));
+  EXPECT_THAT(error({{"conv_L_cache", 1}}), HasSubstr("conv_L_cache"));
+  EXPECT_THAT(error({{"conv_L_cache", 1000}}), HasSubstr("conv_L_cache"));
+  EXPECT_THAT(error({{"block_multiple_of", 0}}), HasSubstr("block_multiple_of"));
+  EXPECT_THAT(error({{"block_ffn_dim_multiplier", 999}, {"block_ff_dim", 1 << 20}}),
+              HasSubstr("block_ffn_dim_multiplier"));
+  EXPECT_THAT(error({{"use_pos_enc", false}}), HasSubstr("use_pos_enc"));
+}
+
 TEST(MechanismsTest, TheTextPartOfAModelForImagesIsRead) {
   json text = With(Llama(), {{"model_type", "mistral"}, {"sliding_window", nullptr}});
   text.erase("architectures");
