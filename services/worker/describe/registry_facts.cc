@@ -20,14 +20,15 @@ using Json = nlohmann::ordered_json;
 // The mechanisms of a family's model whose config.json has sizes alone: what the family decides.
 // Null where the family needs more fields.
 Json MechanismsOf(const model::Family& family) {
-  const Json config = {{"architectures", {family.architecture}},
-                       {"vocab_size", 1024},
-                       {"hidden_size", 256},
-                       {"intermediate_size", 512},
-                       {"num_hidden_layers", 4},
-                       {"num_attention_heads", 4},
-                       // Longer than any window, which a shorter context would hide.
-                       {"max_position_embeddings", 1 << 20}};
+  Json config = {{"architectures", {family.architecture}},
+                 {"vocab_size", 1024},
+                 {"hidden_size", 256},
+                 {"intermediate_size", 512},
+                 {"num_hidden_layers", 4},
+                 {"num_attention_heads", 4},
+                 // Longer than any window, which a shorter context would hide.
+                 {"max_position_embeddings", 1 << 20}};
+  if (family.short_conv) config["full_attn_idxs"] = {1};
   const absl::StatusOr<model::ModelConfig> parsed = model::ParseModelConfig(config.dump(), "");
   return parsed.ok() ? Json(MechanismNames(*parsed)) : Json(nullptr);
 }

@@ -330,6 +330,23 @@ TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
   }
 }
 
+// LFM2 in fp32, on the instruction sets whose bits are pinned.
+TEST(PinnedBitsTest, LogitsOfStatesAreThoseOfTheArithmeticVersion) {
+  const std::map<std::string, std::string> pinned = {{"scalar", "8c8e5650ae2fd964a9813c0094fba9f8"},
+                                                     {"avx2", "d3ba5241193c68c0fd539af37cfd7dc8"}};
+  for (const auto& [isa, digest] : pinned) {
+    const std::vector<std::string> usable = UsableIsas();
+    if (std::ranges::find(usable, isa) == usable.end()) continue;
+    const TinyModel model({.family = "lfm2", .seed = 5});
+    const auto harness = Harness(model, {.isa = isa});
+    std::string bytes;
+    for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
+      bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+    }
+    EXPECT_EQ(model::ToHex(model::DigestOf(bytes)), digest) << isa;
+  }
+}
+
 // The families with experts and latent vectors, in fp32 too.
 TEST(PinnedBitsTest, LogitsOfExpertsAndLatentVectorsAreThoseOfTheArithmeticVersion) {
   const std::map<std::string, std::string> pinned = {
