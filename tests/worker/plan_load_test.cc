@@ -109,6 +109,32 @@ TEST(PlanLoadTest, ADraftModelIsOnTheFirstDeviceAndGetsItsCacheLater) {
   EXPECT_EQ(plan->source.max_context_tokens, 256);
 }
 
+TEST(PlanLoadTest, StateSlotsFollowTheBatchAndTakeMemory) {
+  const TinyModel model({.family = "lfm2"});
+  WorkerConfig config;
+  config.load.source.dir = model.dir();
+  config.load.kv.num_blocks = 64;
+  config.max_running = 5;
+  EXPECT_EQ(PlanLoad(config, kGiB)->num_state_slots, 20);
+  config.state_slots = 7;
+  EXPECT_EQ(PlanLoad(config, kGiB)->num_state_slots, 7);
+  config.state_slots = 1;
+  EXPECT_TRUE(absl::StrContains(PlanLoad(config, kGiB).status().message(), "state_slots is 1"));
+  // Three layers keep two rows of 48 channels in f32.
+  config.state_slots = 1 << 20;
+  const absl::Status refused = PlanLoad(config, kGiB).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+}
+
+TEST(PlanLoadTest, ADraftModelHasNoStates) {
+  const TinyModel model({.family = "lfm2"});
+  WorkerConfig config;
+  config.draft_model = model.dir();
+  const absl::Status refused = PlanDraftLoad(config, 100).status();
+  EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "Lfm2ForCausalLM")) << refused;
+}
+
 TEST(PlanLoadTest, APoolThatCannotHoldOneSequenceIsRefusedWithBothNumbers) {
   const TinyModel model;
   WorkerConfig config;
