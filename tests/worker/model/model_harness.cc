@@ -15,23 +15,12 @@
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/run/device_array.h"
+#include "tests/worker/model/run/plan_builder.h"
 
 namespace continuo::testing {
 namespace {
 
 constexpr int kStateSlots = 64;
-
-// Each sequence has the slot of its id.
-void PlaceStates(model::StepPlan& plan) {
-  plan.state_to.assign(plan.token_ids.size(), -1);
-  for (size_t s = 0; s < plan.sequence_ids.size(); ++s) {
-    const auto slot = static_cast<int32_t>(plan.sequence_ids[s]);
-    CONTINUO_CHECK(slot < kStateSlots);
-    const auto first = static_cast<size_t>(plan.query_begin[s]);
-    plan.state_from.push_back(plan.positions[first] == 0 ? -1 : slot);
-    plan.state_to[static_cast<size_t>(plan.query_begin[s + 1]) - 1] = slot;
-  }
-}
 
 }  // namespace
 

@@ -87,7 +87,8 @@ inline std::vector<model::StepPlan> ScoredSteps(int vocab, int block_size) {
 // Returns the log-probabilities of ScoredSteps.
 inline std::vector<float> Scores(model::LoadedModel& model) {
   std::vector<float> scores;
-  for (const model::StepPlan& step : ScoredSteps(model.config.vocab_size, model.block_size)) {
+  for (model::StepPlan& step : ScoredSteps(model.config.vocab_size, model.block_size)) {
+    if (model.config.has_states()) PlaceStates(step);
     const auto result = model.executor->Run(step, [](std::span<uint32_t>) {});
     EXPECT_TRUE(result.ok()) << result.status();
     CONTINUO_CHECK(result.ok());
@@ -109,6 +110,7 @@ inline std::vector<float> DecodeScores(model::LoadedModel& model, int num_steps)
       const std::span<const int32_t> row(a.data() + step + 7 * id, 1);
       builder.Add(id, step, row, LastOf(row), params, a[static_cast<size_t>(step + 1)]);
     }
+    if (model.config.has_states()) PlaceStates(builder.plan());
     const auto result = model.executor->Run(builder.plan(), [](std::span<uint32_t>) {});
     EXPECT_TRUE(result.ok()) << result.status();
     if (!result.ok()) return {};

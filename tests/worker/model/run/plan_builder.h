@@ -55,6 +55,17 @@ class PlanBuilder {
   model::StepPlan plan_;
 };
 
+// Names the slots of states in a plan of a model that has them: each sequence has that of its id.
+inline void PlaceStates(model::StepPlan& plan) {
+  plan.state_to.assign(plan.token_ids.size(), -1);
+  for (size_t s = 0; s < plan.sequence_ids.size(); ++s) {
+    const auto slot = static_cast<int32_t>(plan.sequence_ids[s]);
+    const auto first = static_cast<size_t>(plan.query_begin[s]);
+    plan.state_from.push_back(plan.positions[first] == 0 ? -1 : slot);
+    plan.state_to[static_cast<size_t>(plan.query_begin[s + 1]) - 1] = slot;
+  }
+}
+
 // Returns a sequence's last row, as Add takes it.
 inline std::vector<int32_t> LastOf(std::span<const int32_t> tokens) {
   return {static_cast<int32_t>(tokens.size()) - 1};
