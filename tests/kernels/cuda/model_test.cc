@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models on CudaDevice over the shim: loading, steps, failures.
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -254,7 +255,7 @@ TEST(CudaModelTest, RanksOnSeveralDevicesScoreAsOne) {
 
 TEST(CudaModelTest, TwoRanksScoreAsOneWithGraphsAndWithout) {
   CudaShim::Reset({.devices = {kRoomy, kRoomy}});
-  for (const RankCase& c : {kRankCases[0], kRankCases[1]}) CheckTwoRanks(c);
+  for (const RankCase& c : std::span(kRankCases).first<3>()) CheckTwoRanks(c);
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
