@@ -306,6 +306,19 @@ TEST(PinnedBitsTest, LogitsAreThoseOfTheArithmeticVersion) {
   }
 }
 
+// Returns the digest of the logits of tiny models of the families, in fp32.
+std::string DigestOfLogits(const std::string& isa, std::initializer_list<const char*> families) {
+  std::string bytes;
+  for (const char* family : families) {
+    const TinyModel model({.family = family, .seed = 5});
+    const auto harness = Harness(model, {.isa = isa});
+    for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
+      bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
+    }
+  }
+  return model::ToHex(model::DigestOf(bytes));
+}
+
 // The families that are described by their mechanisms, in fp32, where avx512_bf16 does as avx512.
 TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
   const std::map<std::string, std::string> pinned = {
@@ -314,19 +327,13 @@ TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
       {"avx512", "1039093ce0f48d5a1fa54223ae76d3bf"},
       {"avx512_bf16", "1039093ce0f48d5a1fa54223ae76d3bf"}};
   for (const std::string& isa : UsableIsas()) {
-    std::string bytes;
-    for (const char* family :
-         {"gemma3_text", "granite", "smollm3", "ministral3", "seed_oss", "olmo2", "olmo3", "glm4",
-          "cohere2", "exaone4", "ernie4_5", "hunyuan_v1_dense", "internlm2", "internlm3", "minicpm",
-          "starcoder2"}) {
-      const TinyModel model({.family = family, .seed = 5});
-      const auto harness = Harness(model, {.isa = isa});
-      for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
-        bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
-      }
-    }
     ASSERT_TRUE(pinned.contains(isa)) << "no bits are pinned for " << isa;
-    EXPECT_EQ(model::ToHex(model::DigestOf(bytes)), pinned.at(isa)) << isa;
+    EXPECT_EQ(
+        DigestOfLogits(isa, {"gemma3_text", "granite", "smollm3", "ministral3", "seed_oss", "olmo2",
+                             "olmo3", "glm4", "cohere2", "exaone4", "ernie4_5", "hunyuan_v1_dense",
+                             "internlm2", "internlm3", "minicpm", "starcoder2"}),
+        pinned.at(isa))
+        << isa;
   }
 }
 
@@ -337,13 +344,7 @@ TEST(PinnedBitsTest, LogitsOfStatesAreThoseOfTheArithmeticVersion) {
   for (const auto& [isa, digest] : pinned) {
     const std::vector<std::string> usable = UsableIsas();
     if (std::ranges::find(usable, isa) == usable.end()) continue;
-    const TinyModel model({.family = "lfm2", .seed = 5});
-    const auto harness = Harness(model, {.isa = isa});
-    std::string bytes;
-    for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
-      bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
-    }
-    EXPECT_EQ(model::ToHex(model::DigestOf(bytes)), digest) << isa;
+    EXPECT_EQ(DigestOfLogits(isa, {"lfm2"}), digest) << isa;
   }
 }
 
@@ -355,17 +356,12 @@ TEST(PinnedBitsTest, LogitsOfExpertsAndLatentVectorsAreThoseOfTheArithmeticVersi
       {"avx512", "5d5e85c5acb276abf44f2079c41bfb82"},
       {"avx512_bf16", "5d5e85c5acb276abf44f2079c41bfb82"}};
   for (const std::string& isa : UsableIsas()) {
-    std::string bytes;
-    for (const char* family : {"olmoe", "granitemoeshared", "qwen2_moe", "glm4_moe", "ernie4_5_moe",
-                               "gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"}) {
-      const TinyModel model({.family = family, .seed = 5});
-      const auto harness = Harness(model, {.isa = isa});
-      for (const Logits& logits : Alone(*harness, RandomSequences(5, 301), 16)) {
-        bytes.append(reinterpret_cast<const char*>(logits.data()), logits.size() * sizeof(float));
-      }
-    }
     ASSERT_TRUE(pinned.contains(isa)) << "no bits are pinned for " << isa;
-    EXPECT_EQ(model::ToHex(model::DigestOf(bytes)), pinned.at(isa)) << isa;
+    EXPECT_EQ(
+        DigestOfLogits(isa, {"olmoe", "granitemoeshared", "qwen2_moe", "glm4_moe", "ernie4_5_moe",
+                             "gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"}),
+        pinned.at(isa))
+        << isa;
   }
 }
 

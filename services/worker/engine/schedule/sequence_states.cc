@@ -83,7 +83,7 @@ void SequenceStates::PlaceSnapshots(const ScheduledTokens& t) {
         std::ranges::find(s.states, position, &PlacedState::position) != s.states.end();
     if (!has) Place(s, position);
   };
-  if (SiblingWaits(s)) place(prompt);
+  if (t.begin < prompt && prompt < end && SiblingWaits(s)) place(prompt);
   if (r.request.cache_bypass || !s.publishes) return;
   place(end / block_size_ * block_size_);
   if (prompt <= end) place((prompt - 1) / block_size_ * block_size_);

@@ -24,18 +24,19 @@ int WindowLength(const Family& family, JsonObject& json) {
   return json.Contains("sliding_window") ? 0 : family.sliding_window;
 }
 
-// Reads layer_types, which is there.
-void ReadLayerTypes(JsonObject& json, std::vector<bool>& windowed) {
+// Reads layer_types, which is there: which layers are of the type `other`. All others must be of
+// the type full_attention.
+void ReadLayerTypes(JsonObject& json, std::string_view other, std::vector<bool>& is_other) {
   const nlohmann::json& types = json.Raw("layer_types");
-  if (!types.is_array() || types.size() != windowed.size()) {
+  if (!types.is_array() || types.size() != is_other.size()) {
     json.Fail("layer_types",
-              absl::StrCat("it must have one entry for each of ", windowed.size(), " layers"));
+              absl::StrCat("it must have one entry for each of ", is_other.size(), " layers"));
     return;
   }
-  for (size_t i = 0; i < types.size(); ++i) {
-    windowed[i] = types[i] == "sliding_attention";
-    if (!windowed[i] && types[i] != "full_attention") {
-      json.Fail("layer_types", "known are full_attention and sliding_attention");
+  for (size_t i = 0; i < is_other.size(); ++i) {
+    is_other[i] = types[i] == other;
+    if (!is_other[i] && types[i] != "full_attention") {
+      json.Fail("layer_types", absl::StrCat("known are full_attention and ", std::string(other)));
     }
   }
 }
@@ -102,17 +103,11 @@ std::vector<Mixer> ReadConvLayers(JsonObject& json, size_t num_layers) {
     }
     return mixers;
   }
+  std::vector<bool> is_conv(num_layers);
+  ReadLayerTypes(json, "conv", is_conv);
   std::vector<Mixer> mixers(num_layers);
-  if (!types.is_array() || types.size() != num_layers) {
-    json.Fail("layer_types",
-              absl::StrCat("it must have one entry for each of ", num_layers, " layers"));
-    return mixers;
-  }
   for (size_t i = 0; i < num_layers; ++i) {
-    mixers[i] = types[i] == "conv" ? Mixer::kShortConv : Mixer::kAttention;
-    if (types[i] != "conv" && types[i] != "full_attention") {
-      json.Fail("layer_types", "known are conv and full_attention");
-    }
+    mixers[i] = is_conv[i] ? Mixer::kShortConv : Mixer::kAttention;
   }
   return mixers;
 }
@@ -184,7 +179,7 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
     return windowed;
   }
   if (json.Has("layer_types")) {
-    ReadLayerTypes(json, windowed);
+    ReadLayerTypes(json, "sliding_attention", windowed);
     json.Raw("sliding_window_pattern");
   } else if (rule == WindowRule::kAll || rule == WindowRule::kSwitched) {
     windowed.assign(num_layers, true);
