@@ -44,7 +44,7 @@ struct WorkerConfig {
 
   int max_prefill_chunk = 512;
   int max_running = 256;
-  int state_slots = 0;  // 0: kSlotsPerSequence for each of max_running
+  int state_slots = 0;  // 0: four for each of max_running
   int64_t max_queued_tokens = 262144;
   std::string speculation = "lookup";
   std::string draft_model;  // folder, for speculation=draft

@@ -26,7 +26,7 @@ struct SimulationTally {
   int64_t forked = 0, masked = 0, prompt_scores = 0, cut_steps = 0;
   int64_t constrained = 0, must_end = 0;  // requests; sequences that ended without an end token
   int64_t overlapped = 0, lost = 0;       // overlapped steps; samples lost to them
-  // Of models with states: steps, tokens found in the cache, forks behind a prompt.
+  // These count, of models with states, steps, tokens found in the cache, and copied blocks.
   int64_t state_steps = 0, state_hit_tokens = 0, state_copies = 0;
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };

@@ -53,8 +53,7 @@ class StatePool {
   bool HasSnapshot(BlockId block) const { return of_block_[block] != kNoState; }
   // Returns the block's snapshot, which it has, with a new reference.
   StateSlot AcquireOfBlock(BlockId block);
-  // The block's snapshot, if it has one, is no longer needed. A block that is handed out anew must
-  // be dropped first.
+  // Forgets the block's snapshot, if it has one. Callers do so whenever a block is handed out anew.
   void DropBlock(BlockId block);
 
   // Keeps the state in `slot`, which is referenced, until DropPrompt.

@@ -55,8 +55,9 @@ struct Sequence {
   int num_shared = 0;     // leading blocks that were found, not computed
   int num_published = 0;  // leading blocks that the pool can find
   bool publishes = true;  // false once the pool has not taken a block
-  // Of a model with states, ascending: the state behind num_computed tokens, where that is not 0;
-  // while a step is in flight, those that the step reads and writes. Each has a reference.
+  // The states that it holds a reference to, by ascending position. Between steps that is the one
+  // behind num_computed tokens, or none where that is 0; a step in flight adds those that it
+  // writes. It stays empty where the model has no states.
   std::vector<PlacedState> states;
   int branch_at = 0;            // tokens of cached blocks that were of no use for want of a state
   int num_answer_blocks = 0;    // leading blocks behind which is the answer's last snapshot

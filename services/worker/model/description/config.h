@@ -60,7 +60,7 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // row together, before it.
 enum class QueryKeyNorm : uint8_t { kNone, kHeads, kRotatedHeads, kWidth };
 
-// What a layer combines the positions of a sequence by.
+// The part of a layer by which a position sees those before it.
 enum class Mixer : uint8_t {
   kAttention,
   kShortConv,  // ShortConvConfig
@@ -211,7 +211,7 @@ struct ModelConfig {
   }
   // True if layers keep a state of each sequence beside keys and values.
   bool has_states() const { return short_conv.width > 0; }
-  // The numbers of layers up to `layer` that have a KV cache, and of those that have a state.
+  // Return how many of the layers before `layer` have keys and values, and how many a state.
   int NumAttentionBefore(int layer) const;
   int NumStatesBefore(int layer) const { return layer - NumAttentionBefore(layer); }
   bool has_experts(int layer) const {
