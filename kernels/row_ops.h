@@ -5,13 +5,15 @@
 
 namespace continuo::kernels {
 
-// The function of a gated MLP and what it multiplies:
+// The function of a gate and what it multiplies, in a gated MLP the first three:
 enum class GateFunction {
   kSilu,  // g / (1 + e^-g) · u
   kGelu,  // its tanh form: g / (1 + e^(-2√(2/π)(g + 0.044715 g³))) · u
   // gpt-oss: with g at most 7 and u from -7 to 7, g / (1 + e^(-1.702 g)) · (u + 1)
   kClampedSwiglu,
+  // Gates without a function of their own, in layers with state and in attention:
   kProduct,  // g · u
+  kSigmoid,  // u / (1 + e^-g)
 };
 inline constexpr float kSwigluLimit = 7, kSwigluSlope = 1.702f;
 

@@ -166,7 +166,8 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Number of sequences in the batch.");
   flags.Integer("state_slots", &c.state_slots, 0, 1 << 20,
                 "Number of slots for recurrent states, of models that have them. Half as many "
-                "sequences run; the others keep prefixes. 0: four for each of --max_running.");
+                "sequences run; the others keep prefixes. 0: four for each of --max_running, "
+                "in at most a quarter of the memory that is left.");
   flags.Integer<int64_t>(
       "max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
       "Number of prompt tokens that wait; a sequence counts at least one. Requests "

@@ -21,6 +21,14 @@ constexpr int kSlotsPerSequence = 4;
 // Tokens of one step of the draft model; longer prompts take several steps.
 constexpr int kMaxDraftBatchTokens = 256;
 
+// The bytes of the KV cache that flags ask for; 0: what is left decides.
+uint64_t RequestedKvBytes(const WorkerConfig& config, const model::LoadEstimate& estimate) {
+  const model::KvCacheSize& kv = config.load.kv;
+  return kv.num_blocks > 0 ? static_cast<uint64_t>(kv.num_blocks) *
+                                 static_cast<uint64_t>(estimate.bytes_per_block)
+                           : kv.memory_bytes;
+}
+
 // The number of KV blocks on the CPU, where `estimate` is what both models take together.
 absl::StatusOr<int> PlanBlocks(const WorkerConfig& config, const model::LoadEstimate& estimate,
                                uint64_t available_bytes) {
@@ -58,8 +66,9 @@ absl::StatusOr<int> PlanBlocks(const WorkerConfig& config, const model::LoadEsti
 
 absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
   model::LoadOptions load = config.load;
-  load.num_state_slots =
-      config.state_slots > 0 ? config.state_slots : kSlotsPerSequence * config.max_running;
+  load.state_slots = {
+      .most = config.state_slots > 0 ? config.state_slots : kSlotsPerSequence * config.max_running,
+      .by_memory = config.state_slots == 0};
   if (load.device.device != "cpu") {
     // The loader sees what the devices have free.
     load.warm_up_sequences = config.max_running;
@@ -73,6 +82,15 @@ absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t
     estimate.weight_bytes += draft.weight_bytes;
     estimate.scratch_bytes += draft.scratch_bytes;
     estimate.bytes_per_block += draft.bytes_per_block;
+  }
+  if (estimate.bytes_per_state_slot > 0) {
+    const uint64_t taken = static_cast<uint64_t>(estimate.weight_bytes + estimate.scratch_bytes);
+    const uint64_t asked = RequestedKvBytes(config, estimate);
+    uint64_t left = available_bytes > taken ? available_bytes - taken : 0;
+    left = left > asked ? left - asked : 0;
+    load.state_slots.most =
+        model::StateSlotsIn(left, estimate.bytes_per_state_slot, load.state_slots);
+    estimate.scratch_bytes += load.state_slots.most * estimate.bytes_per_state_slot;
   }
   ASSIGN_OR_RETURN(load.kv.num_blocks, PlanBlocks(config, estimate, available_bytes));
   load.kv.memory_bytes = 0;

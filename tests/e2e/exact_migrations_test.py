@@ -33,10 +33,16 @@ FORMATS = {
 FIRST = ("--threads=1", "--kv_blocks=512", "--speculation=off")
 SECOND = ("--threads=2", "--tensor_parallel=2", "--kv_blocks=1100", "--block_size=1",
           "--max_batch_tokens=50", "--max_prefill_chunk=7", "--speculation=lookup")
-# A model with recurrent states, which the second worker can keep for three sequences at a time.
-LFM2 = {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 96, "block_ff_dim": 192,
-        "block_multiple_of": 8, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
-        "layer_types": ["conv", "full_attention", "conv", "conv"], "conv_L_cache": 3}
+# Models with recurrent states, which the second worker can keep for three sequences at a time.
+STATES = {
+    "lfm2": {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 96, "block_ff_dim": 192,
+             "block_multiple_of": 8, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+             "layer_types": ["conv", "full_attention", "conv", "conv"], "conv_L_cache": 3},
+    "qwen3_5": {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": 96,
+                "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+                "head_dim": 16, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                "linear_key_head_dim": 16, "linear_value_head_dim": 16},
+}
 SIZES_OF_TEXT = ("vocab_size", "max_position_embeddings", "eos_token_id", "bos_token_id")
 FEW_STATES = ("--state_slots=7",)
 OPTIONS = argparse.Namespace(migrations=10, seed=1)
@@ -73,12 +79,13 @@ class ExactMigrationsTest(unittest.TestCase):
             with self.subTest(format=name):
                 self.check(fleet.DEMO_MODEL, flags)
 
-    def test_a_model_with_recurrent_states_does_so_too(self):
+    def test_models_with_recurrent_states_do_so_too(self):
         with tempfile.TemporaryDirectory() as folder:
-            model = make_lfm2(pathlib.Path(folder))
-            for name in ("fp32", "int8"):
-                with self.subTest(format=name):
-                    self.check(model, FORMATS[name], second=FEW_STATES)
+            for family in STATES:
+                model = make_states(family, pathlib.Path(folder))
+                for name in ("fp32", "int8"):
+                    with self.subTest(family=family, format=name):
+                        self.check(model, FORMATS[name], second=FEW_STATES)
 
     def check(self, model, flags, second=()):
         workers = [fleet.start_worker(model, *flags, *own) for own in (FIRST, SECOND + second)]
@@ -100,12 +107,13 @@ class ExactMigrationsTest(unittest.TestCase):
                 worker.kill()
 
 
-def make_lfm2(folder):
+def make_states(family, folder):
     """A folder of random weights, with the demo model's tokenizer."""
     demo = json.loads((fleet.DEMO_MODEL / "config.json").read_text())
     config = folder / "config.json"
-    config.write_text(json.dumps({**LFM2, **{field: demo[field] for field in SIZES_OF_TEXT if field in demo}}))
-    model = folder / "lfm2"
+    config.write_text(json.dumps({**STATES[family],
+                                  **{field: demo[field] for field in SIZES_OF_TEXT if field in demo}}))
+    model = folder / family
     subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={model}", "--dtype=fp32",
                     f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
     return model

@@ -334,6 +334,29 @@ TEST_P(OpsTest, GeluMulMatchesReference) {
   }
 }
 
+TEST_P(OpsTest, ProductsAndSigmoidGatesMatchTheirFormulas) {
+  Random random(26);
+  for (const kernels::DType type : kActivations) {
+    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
+      HostTensor gate = HostTensor::Of(type, 3, cols, random, 12.0f);
+      HostTensor up = HostTensor::Of(type, 3, cols, random);
+      HostTensor out = HostTensor::Poisoned(type, 3, cols);
+      const Matrix gates = gate.matrix(), ups = up.matrix();
+      Matrix product(gates.size()), gated(gates.size());
+      for (size_t i = 0; i < gates.size(); ++i) {
+        product[i] = gates[i] * ups[i];
+        gated[i] = ups[i] / (1 + std::exp(-gates[i]));
+      }
+      ops().rows.GateMul(kernels::GateFunction::kProduct, out, gate, up);
+      ExpectNear(out, product, 0x1p-24 + RoundingOf(type), {1e-30});
+      ops().rows.GateMul(kernels::GateFunction::kSigmoid, out, gate, up);
+      ExpectNear(out, gated, 5 * 0x1p-23 + RoundingOf(type), {1e-30});
+      ops().rows.GateMul(kernels::GateFunction::kSigmoid, gate, gate, up);
+      EXPECT_TRUE(gate.SameBits(out)) << "in place";
+    }
+  }
+}
+
 TEST_P(OpsTest, WithoutAFactorGateMulIsTheFunctionAlone) {
   Random random(25);
   for (const kernels::DType type : kActivations) {

@@ -115,12 +115,18 @@ TEST(PlanLoadTest, StateSlotsFollowTheBatchAndTakeMemory) {
   config.load.source.dir = model.dir();
   config.load.kv.num_blocks = 64;
   config.max_running = 5;
-  EXPECT_EQ(PlanLoad(config, kGiB)->num_state_slots, 20);
+  EXPECT_EQ(PlanLoad(config, kGiB)->state_slots.most, 20);
   config.state_slots = 7;
-  EXPECT_EQ(PlanLoad(config, kGiB)->num_state_slots, 7);
+  EXPECT_EQ(PlanLoad(config, kGiB)->state_slots.most, 7);
   config.state_slots = 1;
   EXPECT_TRUE(absl::StrContains(PlanLoad(config, kGiB).status().message(), "state_slots is 1"));
-  // Three layers keep two rows of 48 channels in f32.
+  // Three layers keep two rows of 48 channels in f32. Without the flag they take a quarter of what
+  // is left, with it what it says.
+  config.state_slots = 0;
+  config.max_running = 1 << 16;
+  const int fitting = PlanLoad(config, kGiB)->state_slots.most;
+  EXPECT_LT(fitting, (kGiB >> 2) / (3 * 2 * 48 * 4));
+  EXPECT_GT(fitting, (kGiB >> 2) / (3 * 2 * 48 * 4) - 5000);
   config.state_slots = 1 << 20;
   const absl::Status refused = PlanLoad(config, kGiB).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;

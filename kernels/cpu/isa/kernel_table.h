@@ -176,6 +176,10 @@ struct KernelTable {
   void (*gelu_mul)(float* out, const float* gate, const float* up, size_t n);
   // out = gate / (1 + e^(-1.702 gate)) * (up + 1), gate at most 7 and up from -7 to 7
   void (*clamped_swiglu)(float* out, const float* gate, const float* up, size_t n);
+  // out = gate * up
+  void (*multiply)(float* out, const float* gate, const float* up, size_t n);
+  // out = up / (1 + e^-gate)
+  void (*sigmoid_mul)(float* out, const float* gate, const float* up, size_t n);
   // x = cap * tanh(x / cap), in place
   void (*soft_cap)(float* x, float cap, size_t n);
   // out = a + b

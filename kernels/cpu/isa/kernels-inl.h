@@ -305,6 +305,28 @@ static void ClampedSwigluRow(float* out, const float* gate, const float* up, siz
   }
 }
 
+static void MultiplyRow(float* out, const float* gate, const float* up, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, Mul(Load(gate + i), Load(up + i)));
+  if (i < n) {
+    const size_t m = n - i;
+    StorePart(out + i, Mul(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
+  }
+}
+
+INLINE Vec SigmoidTimes(Vec gate, Vec up) {
+  return Div(up, Add(Set(1.0f), Exp(Sub(Zero(), gate))));
+}
+
+static void SigmoidMul(float* out, const float* gate, const float* up, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, SigmoidTimes(Load(gate + i), Load(up + i)));
+  if (i < n) {
+    const size_t m = n - i;
+    StorePart(out + i, SigmoidTimes(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
+  }
+}
+
 static void SoftCap(float* x, float cap, size_t n) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) Store(x + i, Cap(Load(x + i), Set(cap)));
@@ -401,6 +423,8 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       SiluMul,
       GeluMul,
       ClampedSwigluRow,
+      MultiplyRow,
+      SigmoidMul,
       SoftCap,
       AddRows,
       AddScaled,

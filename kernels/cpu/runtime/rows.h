@@ -61,11 +61,6 @@ inline void Finish(const KernelTable& k, const Tensor& t, int64_t element, int64
   k.narrow[kElementBF16](At(t, element), values, static_cast<size_t>(n));
 }
 
-// GateFunction::kProduct. One rounding, so every compilation gives the same bits.
-inline void GateProduct(float* out, const float* gate, const float* up, size_t n) {
-  for (size_t i = 0; i < n; ++i) out[i] = gate[i] * (up == nullptr ? 1.0f : up[i]);
-}
-
 // Returns the loop of a gate: n floats of each; out may be gate.
 using GateLoop = void (*)(float* out, const float* gate, const float* up, size_t n);
 
@@ -78,7 +73,9 @@ inline GateLoop GateLoopOf(const KernelTable& k, GateFunction function) {
     case GateFunction::kClampedSwiglu:
       return k.clamped_swiglu;
     case GateFunction::kProduct:
-      return GateProduct;
+      return k.multiply;
+    case GateFunction::kSigmoid:
+      return k.sigmoid_mul;
   }
   CONTINUO_CHECK(!"a gate without a loop");
 }

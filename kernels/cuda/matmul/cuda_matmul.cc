@@ -107,10 +107,10 @@ void CudaMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const 
     MatMulOps::DoGatedMatMul(x, gate, up, function, prepared);
     return;
   }
-  CONTINUO_CHECK(function != GateFunction::kProduct);  // no MLP's
   DoMatMuls(x, std::array<Product, 2>{gate, up});
   const Tensor& out = gate.out;
   CONTINUO_CHECK(out.dtype == DType::kBF16);
+  CONTINUO_CHECK(function != GateFunction::kProduct && function != GateFunction::kSigmoid);
   const bool is_silu = function == GateFunction::kSilu, is_gelu = function == GateFunction::kGelu;
   const char* const name = is_silu   ? "SiluMulInFp8"
                            : is_gelu ? "GeluMulInFp8"

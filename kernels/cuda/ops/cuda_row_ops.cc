@@ -109,26 +109,26 @@ void CudaRowOps::DoAddSumNorm(Tensor out, Tensor x, Tensor sum, Tensor bias, Ten
 }
 
 void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) {
-  const auto pick = [function](auto silu, auto gelu, auto swiglu, auto product) {
-    switch (function) {
-      case GateFunction::kSilu:
-        return silu;
-      case GateFunction::kGelu:
-        return gelu;
-      case GateFunction::kClampedSwiglu:
-        return swiglu;
-      case GateFunction::kProduct:
-        return product;
-    }
-    CONTINUO_CHECK(!"a gate without a kernel");
-  };
-  context_.Enqueue(pick("SiluMul", "GeluMul", "ClampedSwiglu", "GateProduct"), [&] {
-    return WithType(out.dtype, [&]<typename T>() {
-      const auto launch = pick(&SiluMul<T>, &GeluMul<T>, &ClampedSwiglu<T>, &GateProduct<T>);
-      return launch(Data<T>(out), Data<const T>(gate), up.size() == 0 ? nullptr : Data<const T>(up),
-                    out.size(), context_.kernels());
+  const auto enqueue = [&](const char* name, auto launch) {
+    context_.Enqueue(name, [&] {
+      return WithType(out.dtype, [&]<typename T>() {
+        const T* const factor = up.size() == 0 ? nullptr : Data<const T>(up);
+        return launch(Data<T>(out), Data<const T>(gate), factor, out.size(), context_.kernels());
+      });
     });
-  });
+  };
+  switch (function) {
+    case GateFunction::kSilu:
+      return enqueue("SiluMul", [](auto... args) { return SiluMul(args...); });
+    case GateFunction::kGelu:
+      return enqueue("GeluMul", [](auto... args) { return GeluMul(args...); });
+    case GateFunction::kClampedSwiglu:
+      return enqueue("ClampedSwiglu", [](auto... args) { return ClampedSwiglu(args...); });
+    case GateFunction::kProduct:
+      return enqueue("Multiply", [](auto... args) { return Multiply(args...); });
+    case GateFunction::kSigmoid:
+      return enqueue("SigmoidMul", [](auto... args) { return SigmoidMul(args...); });
+  }
 }
 
 void CudaRowOps::DoScale(Tensor x, float factor) {

@@ -50,10 +50,17 @@ struct Swiglu {
   }
 };
 
-struct Times {
+struct ProductGate {
   template <bool kExactly>
   __device__ static float Of(float gate, float up) {
     return gate * up;
+  }
+};
+
+struct SigmoidGate {
+  template <bool kExactly>
+  __device__ static float Of(float gate, float up) {
+    return TimesSigmoid<kExactly>(up, gate);
   }
 };
 
@@ -213,8 +220,13 @@ cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelS
 }
 
 template <typename T>
-cudaError_t GateProduct(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
-  return LaunchActivateMul<Times>("GateProduct", out, gate, up, n, stream);
+cudaError_t Multiply(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
+  return LaunchActivateMul<ProductGate>("Multiply", out, gate, up, n, stream);
+}
+
+template <typename T>
+cudaError_t SigmoidMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
+  return LaunchActivateMul<SigmoidGate>("SigmoidMul", out, gate, up, n, stream);
 }
 
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
@@ -247,7 +259,8 @@ cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {
   template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream);       \
   template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream);       \
   template cudaError_t ClampedSwiglu(T*, const T*, const T*, int64_t, KernelStream); \
-  template cudaError_t GateProduct(T*, const T*, const T*, int64_t, KernelStream)
+  template cudaError_t Multiply(T*, const T*, const T*, int64_t, KernelStream);      \
+  template cudaError_t SigmoidMul(T*, const T*, const T*, int64_t, KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);
 INSTANTIATE(Half);

@@ -19,9 +19,11 @@ cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream 
 template <typename T>
 cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 template <typename T>
-cudaError_t GateProduct(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
+cudaError_t Multiply(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
+template <typename T>
+cudaError_t SigmoidMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 
-// The same for rows [rows, cols] of bf16. out's rows are also rounded to e4m3.
+// The functions of MLPs for rows [rows, cols] of bf16. out's rows are also rounded to e4m3.
 cudaError_t SiluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,
                          const uint16_t* up, int64_t rows, int64_t cols, KernelStream stream);
 cudaError_t GeluMulInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t* gate,

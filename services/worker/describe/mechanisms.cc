@@ -22,14 +22,6 @@ std::string Layers(size_t some, int all) {
   return static_cast<int>(some) == all ? "all layers" : absl::StrCat(some, " of ", all, " layers");
 }
 
-void AddStates(const ModelConfig& c, std::vector<Mechanism>& out) {
-  if (!c.has_states()) return;
-  out.push_back(
-      {"short convolutions in place of attention",
-       absl::StrCat("of ", c.short_conv.width, " rows in ",
-                    Layers(static_cast<size_t>(c.NumStatesBefore(c.num_layers)), c.num_layers))});
-}
-
 void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
   if (c.num_kv_heads < c.num_heads) {
     out.push_back({"grouped-query attention",
@@ -62,6 +54,7 @@ void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
     out.push_back(
         {c.output_bias ? "biases of attention" : "biases of queries, keys and values", ""});
   }
+  if (c.output_gate) out.push_back({"a gate of attention's output", ""});
   if (c.sinks) out.push_back({"attention sinks", ""});
   if (c.is_latent()) {
     out.push_back({"keys and values of latent vectors",
@@ -135,6 +128,25 @@ void AddNorms(const ModelConfig& c, std::vector<Mechanism>& out) {
   if (!c.input_norms) out.push_back({"no norms of the inputs of attention and MLP", ""});
   if (c.output_norms) out.push_back({"norms of the results of attention and MLP", ""});
   if (c.parallel) out.push_back({"attention and MLP side by side", ""});
+}
+
+void AddStates(const ModelConfig& c, std::vector<Mechanism>& out) {
+  if (!c.has_states()) return;
+  const model::StateConfig& s = c.states;
+  const std::string where = Layers(static_cast<size_t>(c.num_state_layers()), c.num_layers);
+  switch (s.kind) {
+    case model::StateKind::kNone:
+      break;
+    case model::StateKind::kConv:
+      out.push_back({"short convolutions in place of attention",
+                     absl::StrCat("of ", s.conv_width, " rows in ", where)});
+      break;
+    case model::StateKind::kDelta:
+      out.push_back(
+          {"gated delta rule in place of attention",
+           absl::StrCat(s.num_heads, " heads of ", s.key_dim, " x ", s.value_dim, " in ", where)});
+      break;
+  }
 }
 
 void AddExperts(const ModelConfig& c, std::vector<Mechanism>& out) {

@@ -28,7 +28,7 @@ Json MechanismsOf(const model::Family& family) {
                  {"num_attention_heads", 4},
                  // Longer than any window, which a shorter context would hide.
                  {"max_position_embeddings", 1 << 20}};
-  if (family.short_conv) config["full_attn_idxs"] = {1};
+  if (family.states == model::StateKind::kConv) config["full_attn_idxs"] = {1};
   const absl::StatusOr<model::ModelConfig> parsed = model::ParseModelConfig(config.dump(), "");
   return parsed.ok() ? Json(MechanismNames(*parsed)) : Json(nullptr);
 }

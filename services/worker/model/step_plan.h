@@ -66,11 +66,6 @@ struct StepPlan {
   std::vector<int32_t> kv_len;             // tokens in the cache after this step's rows
   std::vector<int32_t> block_tables;       // [num_seqs, max_blocks], -1 padded
   int32_t max_blocks = 0;
-  // The slots of states (kernels::StatePlaces): that with the sequence's state before its first
-  // row, -1 for zeros, and per row that which receives the state behind the row, -1 for none. Both
-  // are empty if the model has no layers with state.
-  std::vector<int32_t> state_from;
-  std::vector<int32_t> state_to;
   std::vector<int32_t> sample_begin = {0};  // one extra entry: the end
 
   // Per sample. Several samples may read one row (num_sequences > 1 at the prompt's last row).
@@ -85,6 +80,12 @@ struct StepPlan {
   // that token as one more of its answer.
   std::vector<kernels::SeenToken> seen;
 
+  // Of a model with states, else empty. One slot names the same place in every layer with a state.
+  // Within a step no slot of state_to is one of state_from of another sequence, and each is in
+  // state_to at most once.
+  std::vector<int32_t> state_from;  // [num_seqs]: holds the state before the first row; -1: zeros
+  std::vector<int32_t> state_to;    // [rows]: receives the state behind the row; -1: none
+
   std::vector<BlockCopy> block_copies;
 
   // Makes the plan empty; keeps its memory.
@@ -97,8 +98,6 @@ struct StepPlan {
     kv_len.clear();
     block_tables.clear();
     max_blocks = 0;
-    state_from.clear();
-    state_to.clear();
     sample_begin.assign(1, 0);
     sample_rows.clear();
     sample_targets.clear();
@@ -107,6 +106,8 @@ struct StepPlan {
     biases.clear();
     seen_begin.assign(1, 0);
     seen.clear();
+    state_from.clear();
+    state_to.clear();
     block_copies.clear();
   }
   int num_seqs() const { return static_cast<int>(sequence_ids.size()); }

@@ -61,6 +61,8 @@ inline constexpr const char* kFamilyGoldens[] = {
     "phi4",
     "qwen2_moe",
     "qwen2_yarn",
+    "qwen3_5",
+    "qwen3_5_images",
     "qwen3_yarn",
     "seed_oss",
     "smollm3",
@@ -130,6 +132,9 @@ inline double FamilyError(ModelHarness& harness, const nlohmann::json& golden, i
       const size_t n = std::min(static_cast<size_t>(chunk), sequences[s].size() - begin);
       const auto tokens = std::span(sequences[s]).subspan(begin, n);
       builder.Add(static_cast<int>(s), static_cast<int>(begin), tokens, AllOf(tokens));
+      if (harness.config().num_state_layers() > 0) {
+        builder.KeepState(begin == 0 ? -1 : static_cast<int>(s), static_cast<int>(s));
+      }
       for (size_t row = begin; row < begin + n; ++row) rows.emplace_back(s, row);
     }
     const std::vector<float> logits = harness.Run(builder.plan());

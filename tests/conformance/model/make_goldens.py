@@ -45,10 +45,15 @@ def distribution(name, shape, gains_less_one):
     """Offset and amplitude, numbers that binary fractions hold."""
     if name.endswith("_proj_bias"):  # large enough that values are clamped
         return 0, 8.0
+    if name.endswith("A_log"):  # some states last long, some do not
+        return 0, 2.0
+    if len(shape) == 3:  # taps of a convolution
+        return 0, 1.0
     if name.endswith("sinks"):
         return 0, 2.0
     if len(shape) == 1 or name.endswith("e_score_correction_bias"):
         is_gain = name.endswith("norm.weight")
+        gains_less_one = gains_less_one and not name.endswith("linear_attn.norm.weight")
         return (0 if gains_less_one or not is_gain else 1), 0.25
     if name.endswith(("embed_tokens.weight", "lm_head.weight", "tok_embeddings.weight", "output.weight")):
         return 0, 0.5
@@ -63,7 +68,7 @@ def base(*absent, **more):
     return {field: value for field, value in config.items() if field not in absent}
 
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, LINEAR = "sliding_attention", "full_attention", "linear_attention"
 # Sizes of experts and, of DeepSeek's families, of latent vectors and heads.
 MOE = {"moe_intermediate_size": 20, "num_experts_per_tok": 2}
 DEEPSEEK = {**MOE, "n_routed_experts": 8, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "kv_lora_rank": 14,
@@ -74,7 +79,15 @@ TINY_VISION = {
                "image_size": 28, "patch_size": 14, "model_type": "siglip_vision_model"},
     "mistral3": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
                  "image_size": 28, "patch_size": 14, "head_dim": 4, "model_type": "pixtral"},
+    "qwen3_5": {"hidden_size": 8, "intermediate_size": 8, "depth": 1, "num_heads": 2, "patch_size": 4,
+                "out_hidden_size": 24, "num_position_embeddings": 16, "model_type": "qwen3_5"},
 }
+
+QWEN3_5 = dict(num_hidden_layers=4, head_dim=8, full_attention_interval=3, layer_types=[LINEAR, LINEAR, FULL, LINEAR],
+               linear_conv_kernel_dim=4, linear_key_head_dim=6, linear_value_head_dim=10, linear_num_key_heads=2,
+               linear_num_value_heads=4, attn_output_gate=True, mamba_ssm_dtype="float32", mtp_num_hidden_layers=1,
+               rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5,
+                                "mrope_section": [2, 1, 1], "mrope_interleaved": True}, model_type="qwen3_5_text")
 
 # Name -> architecture, config.json as such models are published with, and changes of a field of it that must
 # move the logits or be refused, which shows that the tests can fail.
@@ -122,6 +135,13 @@ CASES = {
                    base(rope_scaling={**YARN, "mscale": 1.5, "mscale_all_dim": 0.5, "truncate": False},
                         head_dim=16, rope_theta=100.0, model_type="llama"),
                    {"rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "qwen3_5": ("Qwen3_5ForCausalLM", base(**QWEN3_5), {
+        "attn_output_gate": False, "rms_norm_eps": 0.1,
+        "rope_parameters": {**QWEN3_5["rope_parameters"], "partial_rotary_factor": 1.0}}),
+    "qwen3_5_images": ("Qwen3_5ForConditionalGeneration",
+                       {"model_type": "qwen3_5", "text_config": base(**QWEN3_5), "vision_config": TINY_VISION["qwen3_5"],
+                        "image_token_id": 22, "video_token_id": 21, "vision_start_token_id": 20,
+                        "vision_end_token_id": 19, "tie_word_embeddings": False}, {}),
     "ministral": ("MinistralForCausalLM", base(head_dim=8, sliding_window=5, layer_types=[SLIDING, FULL, SLIDING],
                                                model_type="ministral"), {"sliding_window": 8}),
     "ministral3": ("Ministral3ForCausalLM",
@@ -315,7 +335,7 @@ def make(name):
         {k: v for k, v in reference_config.items() if k != "architectures"})
     settings._attn_implementation = "eager"
     model = model_class(settings).double().eval()
-    less_one = "Gemma" in architecture
+    less_one = "Gemma" in architecture or "Qwen3_5" in architecture
     stored, state = {}, {}
     parameters = dict(model.named_parameters())  # tied ones once
     for own, parameter in parameters.items():

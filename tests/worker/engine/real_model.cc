@@ -137,7 +137,7 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
   options.device.num_threads = options.tensor_parallel * Pick(rng, 1, 2);
   options.kv.block_size = engine.block_size;
   options.kv.num_blocks = engine.num_blocks;
-  options.num_state_slots = engine.num_state_slots;
+  options.state_slots.most = engine.num_state_slots;
   options.source.max_context_tokens =
       std::min<int>(kLongest, engine.num_blocks * engine.block_size);
   options.max_batch_tokens = engine.max_batch_tokens;

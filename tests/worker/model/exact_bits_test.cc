@@ -172,6 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"deepseek_v3", kernels::DType::kBF16}, Case{"glm4_moe_lite", kernels::DType::kF32},
         Case{"lfm2", kernels::DType::kF32}, Case{"lfm2", kernels::DType::kBF16},
         Case{"lfm2", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
+        Case{"qwen3_5_text", kernels::DType::kF32}, Case{"qwen3_5_text", kernels::DType::kBF16},
+        Case{"qwen3_5_text", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
         Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
@@ -337,14 +339,21 @@ TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
   }
 }
 
-// LFM2 in fp32, on the instruction sets whose bits are pinned.
+// Families with states in fp32, on the instruction sets whose bits are pinned.
 TEST(PinnedBitsTest, LogitsOfStatesAreThoseOfTheArithmeticVersion) {
-  const std::map<std::string, std::string> pinned = {{"scalar", "8c8e5650ae2fd964a9813c0094fba9f8"},
-                                                     {"avx2", "d3ba5241193c68c0fd539af37cfd7dc8"}};
-  for (const auto& [isa, digest] : pinned) {
-    const std::vector<std::string> usable = UsableIsas();
+  const std::map<std::string, std::map<std::string, std::string>> pinned = {
+      {"scalar",
+       {{"lfm2", "0220f50c2cc316364299a0a377d0e49e"},
+        {"qwen3_5_text", "dbdad877c66928fe9f4ba2bf720d86f8"}}},
+      {"avx2",
+       {{"lfm2", "0b2a0498ec540f8e9b7c15832e1d2e35"},
+        {"qwen3_5_text", "e7addf597b0d41e0008c874215ba6751"}}}};
+  const std::vector<std::string> usable = UsableIsas();
+  for (const auto& [isa, digests] : pinned) {
     if (std::ranges::find(usable, isa) == usable.end()) continue;
-    EXPECT_EQ(DigestOfLogits(isa, {"lfm2"}), digest) << isa;
+    for (const auto& [family, digest] : digests) {
+      EXPECT_EQ(DigestOfLogits(isa, {family.c_str()}), digest) << isa << ", " << family;
+    }
   }
 }
 

@@ -44,11 +44,11 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                                : kernels::WeightType::kF32);
     ASSIGN_OR_RETURN(rank->weights,
                      model::Weights::Load(config, rank->shard, checkpoint, weights, *rank->device));
-    ASSIGN_OR_RETURN(rank->cache, model::KvCache::Make(
-                                      *rank->device, config.NumAttentionBefore(config.num_layers),
-                                      options.num_blocks, options.block_size,
-                                      {static_cast<int>(rank->shard.kv_heads.size()),
-                                       config.head_dim, options.kv_dtype}));
+    ASSIGN_OR_RETURN(
+        rank->cache,
+        model::KvCache::Make(
+            *rank->device, config.num_kv_layers(), options.num_blocks, options.block_size,
+            {static_cast<int>(rank->shard.kv_heads.size()), config.head_dim, options.kv_dtype}));
     ASSIGN_OR_RETURN(rank->states, model::StateCache::Make(*rank->device, config, rank->shard,
                                                            options.dtype, kStateSlots));
     const bool is_logged = options.router_log != nullptr;
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                        .device = is_logged ? *rank->logged : *rank->device,
                                        .communicator = *rank->communicator,
                                        .cache = *rank->cache,
-                                       .states = *rank->states}));
+                                       .states = rank->states.get()}));
     harness->ranks_.push_back(std::move(rank));
   }
   return harness;

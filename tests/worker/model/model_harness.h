@@ -15,6 +15,7 @@
 #include "services/worker/model/description/config.h"
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/model.h"
+#include "services/worker/model/network/state_cache.h"
 #include "services/worker/model/step_plan.h"
 #include "tests/worker/model/router_log.h"
 

@@ -95,9 +95,11 @@ std::string RareSummary(const ModelConfig& c) {
   if (c.parallel) absl::StrAppend(&text, " parallel");
   if (!c.gated) absl::StrAppend(&text, " plain_mlp");
   if (c.sinks) absl::StrAppend(&text, " sinks");
-  if (c.has_states()) {
-    absl::StrAppend(&text, " conv=", c.short_conv.width, ",", c.short_conv.bias, " mixers=");
-    for (const Mixer mixer : c.mixers) absl::StrAppend(&text, static_cast<int>(mixer));
+  if (c.output_gate) absl::StrAppend(&text, " output_gate");
+  if (const StateConfig& s = c.states; s.kind != StateKind::kNone) {
+    absl::StrAppend(&text, " states=", static_cast<int>(s.kind), ",", s.conv_width, ",",
+                    s.conv_bias, ",", s.num_heads, ",", s.num_key_heads, ",", s.key_dim, ",",
+                    s.value_dim, " in ", absl::StrJoin(s.layers, ","));
   }
   if (c.is_latent()) {
     absl::StrAppend(&text, " latent=", c.latent.kv_rank, ",", c.latent.q_rank, ",",

@@ -109,6 +109,10 @@ void ListHeads(const ModelConfig& c, const Names& names, const std::string& pref
       spec.order.group = i == 0 ? group * dim : dim;
       spec.order.group_begin = before * dim;
       spec.order.group_stride = (group + 2) * dim;
+    } else if (c.output_gate && i == 0) {
+      spec.shape[0] = 2 * rows[0];
+      spec.order.group = dim;
+      spec.order.group_stride = 2 * dim;
     } else if (names.qkv != nullptr) {
       spec.rows = {begin, begin + rows[i]};
     }
@@ -166,6 +170,15 @@ void ListAttention(const ModelConfig& c, const Names& names, const std::string& 
   const int64_t hidden = c.hidden_size, q = int64_t{c.num_heads} * c.head_dim;
   const std::string prefix = layer + names.attention;
   if (c.is_latent()) return ListLatent(c, prefix, w, list);
+  if (c.output_gate) {
+    list.Add(
+        {.name = absl::StrCat(prefix, names.q, ".weight"),
+         .shape = {2 * q, hidden},
+         .rows = {0, q},
+         .order = {.group = c.head_dim, .group_begin = c.head_dim, .group_stride = 2 * c.head_dim},
+         .cut = Cut::kHeadRows,
+         .matrix = &w.output_gate});
+  }
   ListHeads(c, names, prefix, hidden, {{{.matrix = &w.q}, {.matrix = &w.k}, {.matrix = &w.v}}},
             list);
   if (c.qkv_bias) {
@@ -188,45 +201,6 @@ void ListAttention(const ModelConfig& c, const Names& names, const std::string& 
   if (c.output_bias) {
     list.Vector(absl::StrCat(prefix, names.o, ".bias"), hidden, Cut::kWhole, w.o_bias);
     list.last().scale = static_cast<float>(c.residual_scale);
-  }
-}
-
-// The short convolution. Its three products are stored as one, and its taps by channels.
-void ListShortConv(const ModelConfig& c, const std::string& layer, ShortConvWeights& w,
-                   Lister& list) {
-  const int64_t hidden = c.hidden_size, width = c.short_conv.width;
-  const std::string prefix = layer + "conv.";
-  const auto scale = static_cast<float>(c.residual_scale);
-  list.Joined(prefix + "in_proj", hidden,
-              {{hidden, Cut::kChannelRows, w.b},
-               {hidden, Cut::kChannelRows, w.c},
-               {hidden, Cut::kChannelRows, w.x}});
-  if (c.short_conv.bias) {
-    kernels::Tensor* const biases[] = {&w.b_bias, &w.c_bias, &w.x_bias};
-    for (int64_t i = 0; i < 3; ++i) {
-      list.Add({.name = prefix + "in_proj.bias",
-                .shape = {3 * hidden},
-                .rows = {i * hidden, (i + 1) * hidden},
-                .cut = Cut::kChannelRows,
-                .vector = biases[i]});
-    }
-  }
-  for (int64_t tap = 0; tap < width; ++tap) {
-    list.Add({.name = prefix + "conv.weight",
-              .shape = {hidden, 1, width},
-              .rows = {0, hidden},
-              .order = {.group = 1, .group_begin = tap, .group_stride = width},
-              .cut = Cut::kChannelRows,
-              .vector = &w.taps,
-              .stacked_vector = &w.taps});
-  }
-  if (c.short_conv.bias) {
-    list.Vector(prefix + "conv.bias", hidden, Cut::kChannelRows, w.bias);
-  }
-  list.Matrix(prefix + "out_proj", hidden, hidden, Cut::kChannelColumns, w.out);
-  if (c.short_conv.bias) {
-    list.Vector(prefix + "out_proj.bias", hidden, Cut::kWhole, w.out_bias);
-    list.last().scale = scale;
   }
 }
 
@@ -267,8 +241,8 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
     LayerWeights& w = weights.layers[static_cast<size_t>(i)];
     const std::string layer = absl::StrCat("model.layers.", i, ".");
     if (c.input_norms) norm(layer + names.attention_norm, w.attention_gain, &w.attention_shift);
-    if (c.mixer(i) == Mixer::kShortConv) {
-      ListShortConv(c, layer, w.conv, list);
+    if (c.has_state(i)) {
+      ListStates(c, layer, w, list);
     } else {
       ListAttention(c, names, layer, w, list);
     }
@@ -289,7 +263,11 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
   }
   std::vector<WeightSpec> specs = list.Take();
   if (c.gains_less_one) {
-    for (WeightSpec& spec : specs) spec.less_one = spec.name.ends_with("norm.weight");
+    for (WeightSpec& spec : specs) {
+      // Gains of heads of states are stored as they are.
+      spec.less_one =
+          spec.name.ends_with("norm.weight") && !spec.name.ends_with("linear_attn.norm.weight");
+    }
   }
   return specs;
 }

@@ -40,16 +40,22 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   if (shard.heads.size() > 0) {
     shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
   }
+  const StateConfig& states = config.states;
+  shard.state_heads = Units(states.num_heads, rank, size);
+  if (shard.state_heads.size() > 0) {
+    const int64_t sharing = states.num_heads / states.num_key_heads;
+    shard.state_key_heads = {shard.state_heads.begin / sharing,
+                             (shard.state_heads.end - 1) / sharing + 1};
+  }
+  shard.state_splits = Splits(states.num_heads, states.value_dim, rank, size);
   shard.inner = Units(config.intermediate_size, rank, size);
   shard.expert_inner = Units(config.experts.intermediate_size, rank, size);
   shard.shared_inner = Units(config.experts.shared_size, rank, size);
-  shard.channels = Units(config.hidden_size, rank, size);
   shard.vocab = Units(config.vocab_size, rank, size);
   shard.head_splits = Splits(config.num_heads, config.value_dim(), rank, size);
   shard.inner_splits = Splits(config.intermediate_size, 1, rank, size);
   shard.expert_splits = Splits(config.experts.intermediate_size, 1, rank, size);
   shard.shared_splits = Splits(config.experts.shared_size, 1, rank, size);
-  shard.channel_splits = Splits(config.hidden_size, 1, rank, size);
   for (int r = 0; r <= size; ++r) {
     shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
     shard.head_begin.push_back(CutAt(config.num_heads, r, size));

@@ -27,15 +27,15 @@ struct Shard {
   Range inner;            // of intermediate_size
   Range expert_inner;     // of experts.intermediate_size: every rank holds a part of each expert
   Range shared_inner;     // of experts.shared_size
-  Range channels;         // of hidden_size: those of short convolutions, cut like inner columns
-  Range vocab;            // of vocab_size
+  Range state_heads, state_key_heads;  // of states.num_heads, num_key_heads, cut as heads are
+  Range vocab;                         // of vocab_size
   // For MatMulSplitK: the first column of each of this rank's K splits, among its own columns, and
   // the end.
   std::vector<int64_t> head_splits;    // columns of the attention's output: heads * value_dim
   std::vector<int64_t> inner_splits;   // columns of the MLP's inner rows
   std::vector<int64_t> expert_splits;  // likewise of an expert's
   std::vector<int64_t> shared_splits;  // likewise of the shared expert's
-  std::vector<int64_t> channel_splits;
+  std::vector<int64_t> state_splits;   // likewise of a layer with state: heads * value_dim
   // The first vocabulary row of every rank's part, and the end.
   std::vector<int64_t> vocab_begin;
   // Likewise its first head, and its first KV head among those that no rank before it holds.

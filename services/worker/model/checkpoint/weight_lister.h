@@ -74,4 +74,8 @@ class Lister {
 void ListExperts(const ModelConfig& config, const std::string& layer, ExpertsWeights& weights,
                  Lister& list);
 
+// Adds the tensors that a layer with state has in place of attention's, the output projection too.
+void ListStates(const ModelConfig& config, const std::string& layer, LayerWeights& weights,
+                Lister& list);
+
 }  // namespace continuo::model

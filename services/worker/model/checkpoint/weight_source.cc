@@ -16,7 +16,7 @@ WeightSource::WeightSource(const StoredTensor& stored, const WeightSpec& spec,
       name_(spec.name),
       order_(spec.order),
       part_(part),
-      columns_(spec.shape.size() == 2 ? spec.shape[1] : 1) {}
+      columns_(spec.shape.size() > 1 ? spec.shape.back() : 1) {}
 
 int64_t WeightSource::StoredRow(int64_t row) const {
   int64_t stored_row = order_.StoredRow(part_.rows.begin + row);

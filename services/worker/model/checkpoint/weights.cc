@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/math/arithmetic.h"
+#include "kernels/math/exact_math.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/tensor_names.h"
@@ -37,20 +38,21 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 using Part = WeightPart;
 
-Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
+Part PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig& config) {
   Part part;
   part.rows = {0, spec.rows.size()};
   part.columns = {0, spec.shape.size() == 2 ? spec.shape[1] : 1};
+  if (spec.column >= 0) part.columns = {spec.column, spec.column + 1};
   const auto times = [](Range range, int64_t n) { return Range{range.begin * n, range.end * n}; };
-  if (spec.of_head != 0) head_dim = spec.of_head;
+  const auto size = [&spec](int64_t own) { return spec.of_head != 0 ? spec.of_head : own; };
   switch (spec.cut) {
     case Cut::kWhole:
       break;
     case Cut::kHeadRows:
-      part.rows = times(shard.heads, head_dim);
+      part.rows = times(shard.heads, size(config.head_dim));
       break;
     case Cut::kKvHeadRows:
-      part.rows = times(shard.kv_heads, head_dim);
+      part.rows = times(shard.kv_heads, size(config.head_dim));
       break;
     case Cut::kInnerRows:
       part.rows = shard.inner;
@@ -59,7 +61,7 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
       part.rows = shard.vocab;
       break;
     case Cut::kHeadColumns:
-      part.columns = times(shard.heads, head_dim);
+      part.columns = times(shard.heads, size(config.head_dim));
       break;
     case Cut::kInnerColumns:
       part.columns = shard.inner;
@@ -76,11 +78,14 @@ Part PartOf(const WeightSpec& spec, const Shard& shard, int64_t head_dim) {
     case Cut::kSharedColumns:
       part.columns = shard.shared_inner;
       break;
-    case Cut::kChannelRows:
-      part.rows = shard.channels;
+    case Cut::kStateHeadRows:
+      part.rows = times(shard.state_heads, size(config.states.value_dim));
       break;
-    case Cut::kChannelColumns:
-      part.columns = shard.channels;
+    case Cut::kStateKeyRows:
+      part.rows = times(shard.state_key_heads, size(config.states.key_dim));
+      break;
+    case Cut::kStateHeadColumns:
+      part.columns = times(shard.state_heads, size(config.states.value_dim));
       break;
   }
   part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
@@ -93,7 +98,7 @@ std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const 
   if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
   if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
   if (spec.cut == Cut::kSharedColumns) return shard.shared_splits;
-  if (spec.cut == Cut::kChannelColumns) return shard.channel_splits;
+  if (spec.cut == Cut::kStateHeadColumns) return shard.state_splits;
   return {0, part.columns.size()};
 }
 
@@ -148,7 +153,7 @@ std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
   for (size_t i = 0; i < specs.size();) {
     const WeightSpec& first = specs[i];
     Joint joint = {.begin = i, .end = i};
-    Part all = PartOf(first, shard, config.head_dim);
+    Part all = PartOf(first, shard, config);
     all.rows = {0, 0};
     const auto is_next = [&](const WeightSpec& spec) {
       if (first.stacked_vector != nullptr) return spec.stacked_vector == first.stacked_vector;
@@ -157,7 +162,7 @@ std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
              (spec.joined_matrix != nullptr || spec.joined_vector != nullptr);
     };
     do {
-      joint.parts.push_back(PartOf(specs[joint.end], shard, config.head_dim));
+      joint.parts.push_back(PartOf(specs[joint.end], shard, config));
       all.rows.end += joint.parts.back().rows.size();
     } while (++joint.end < specs.size() && is_next(specs[joint.end]));
     joint.placed = Place(first, all, shard, type, device);
@@ -203,7 +208,7 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
   }
   data.data = static_cast<uint8_t*>(data.data) +
               first_row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
-  if (source.HasBytesOf(data.dtype) && !spec.less_one && spec.scale == 1) {
+  if (source.HasBytesOf(data.dtype) && !spec.less_one && !spec.is_log_rate && spec.scale == 1) {
     device.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
@@ -212,6 +217,9 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
                    float* const values = reinterpret_cast<float*>(rows);  // of a vector
                    for (int64_t i = 0; spec.less_one && i < n; ++i) values[i] += 1;
                    for (int64_t i = 0; spec.scale != 1 && i < n; ++i) values[i] *= spec.scale;
+                   for (int64_t i = 0; spec.is_log_rate && i < n; ++i) {
+                     values[i] = static_cast<float>(-kernels::ExactExp(double{values[i]}));
+                   }
                    kernels::Tensor to = data;
                    to.data = static_cast<uint8_t*>(data.data) +
                              row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
@@ -226,7 +234,7 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
   std::string key = absl::StrCat(device.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
   ModelWeights places;
   for (const WeightSpec& spec : ListWeights(config, places)) {
-    const Part part = PartOf(spec, shard, config.head_dim);
+    const Part part = PartOf(spec, shard, config);
     const Placed placed = Place(spec, part, shard, type, device);
     absl::StrAppend(&key, ";", spec.name.size(), ":", spec.name, ShapeText(spec.shape), " ",
                     part.rows.begin, "-", part.rows.end, ",", part.columns.begin, "-",
@@ -238,6 +246,7 @@ std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::Wei
       absl::StrAppend(&key, ",", head, ",", rotated, rotated_last ? "l," : ",", group, ",",
                       group_begin, ",", group_stride);
     }
+    if (spec.is_log_rate) absl::StrAppend(&key, ",log_rate");
     if (spec.scale != 1) absl::StrAppend(&key, ",", std::bit_cast<uint32_t>(spec.scale));
   }
   return key;

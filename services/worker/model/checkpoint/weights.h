@@ -39,14 +39,18 @@ struct LatentWeights {
   kernels::Weight rotated_k;        // [rotated_dim, hidden]
 };
 
-// The weights of a short convolution. C: this rank's channels.
-struct ShortConvWeights {
-  kernels::Weight b, c, x;                 // [C, hidden]
-  kernels::Tensor b_bias, c_bias, x_bias;  // [C]
-  kernels::Tensor taps;                    // [width, C], the oldest row's first
-  kernels::Tensor bias;                    // [C]
-  kernels::Weight out;                     // [hidden, C]
-  kernels::Tensor out_bias;                // [hidden]
+// One rank's part of a layer with state, the output projection aside (StateConfig). H, K: this
+// rank's heads and key heads. A short convolution has b as q, x as v and c as z, of H * value_dim
+// rows, q_taps and the biases, where there are any; no other has biases.
+struct StateWeights {
+  kernels::Weight q, k;  // [K * key_dim, hidden]
+  kernels::Weight v, z;  // [H * value_dim, hidden]
+  kernels::Tensor q_bias, v_bias, z_bias, taps_bias;
+  kernels::Tensor q_taps;           // [width, rows of q], the oldest row's first
+  kernels::Tensor k_taps, v_taps;   // likewise
+  kernels::Weight step, strength;   // [H, hidden]
+  kernels::Tensor rate, step_bias;  // [H], as StateOps::StateDecay takes them
+  kernels::Tensor gain;             // [value_dim]
 };
 
 // One rank's part of a layer. Gains and biases are f32; tensors that the model does not have are
@@ -62,9 +66,10 @@ struct LayerWeights {
   kernels::Tensor q_bias, k_bias, v_bias, qkv_bias;
   kernels::Tensor q_gain, k_gain;  // [D], or [H * D] of a norm over the whole width
   LatentWeights latent;
-  ShortConvWeights conv;  // or, in place of all from q to o_bias
-  kernels::Tensor sinks;  // [H]
-  kernels::Weight o;      // [hidden, H * value_dim]
+  kernels::Weight output_gate;  // [H * D, hidden]
+  kernels::Tensor sinks;        // [H]
+  StateWeights states;          // in place of all of attention's, of which `o` alone is there
+  kernels::Weight o;            // [hidden, H * value_dim]
   kernels::Tensor o_bias;
   ExpertsWeights experts;    // or, in a dense layer, whose `up` is empty unless it is gated:
   kernels::Weight gate, up;  // [I, hidden]
@@ -93,8 +98,9 @@ enum class Cut : uint8_t {
   kExpertColumns,
   kSharedRows,
   kSharedColumns,
-  kChannelRows,
-  kChannelColumns,
+  kStateHeadRows,
+  kStateKeyRows,
+  kStateHeadColumns,
 };
 
 // The order in which a stored tensor has the rows of a tensor of the model, where it is another
@@ -130,8 +136,9 @@ struct WeightSpec {
   std::vector<int64_t> shape;  // as stored: [out, in] of a matrix, [n] of a gain or bias
   Range rows;                  // of the stored tensor; with an order, from 0 on
   RowOrder order;              // of these rows
+  int64_t column = -1;         // ≥ 0: of each row this element alone makes a vector
   Cut cut = Cut::kWhole;       // of these rows
-  int64_t of_head = 0;         // rows, or columns, of each head; 0: head_dim
+  int64_t of_head = 0;         // rows, or columns, of each head; 0: the kind's own size
   // Its place in the ModelWeights passed to ListWeights: a matrix, or else a gain or bias.
   kernels::Weight* matrix = nullptr;
   kernels::Tensor* vector = nullptr;
@@ -141,9 +148,10 @@ struct WeightSpec {
   kernels::Tensor* joined_vector = nullptr;
   // The specs that follow one another with this place are its rows, on every device.
   kernels::Tensor* stacked_vector = nullptr;
-  bool is_router = false;  // of experts
-  bool less_one = false;   // a gain that is stored minus one
-  float scale = 1;         // factor of a bias
+  bool is_router = false;    // of experts
+  bool less_one = false;     // a gain that is stored minus one
+  bool is_log_rate = false;  // a vector is stored as ln(-x)
+  float scale = 1;           // factor of a bias
 };
 
 // Returns every tensor that the model reads, in reading order; those of one stored tensor follow

@@ -208,12 +208,6 @@ void ParseLatent(JsonObject& json, ModelConfig& config) {
   }
 }
 
-// block_ff_dim, an older name of intermediate_size in LFM2; 0: it is absent.
-int64_t OlderInnerSize(JsonObject& json) {
-  return json.Has("block_ff_dim") ? json.Int("block_ff_dim", 1, kMaxIntermediateSize, std::nullopt)
-                                  : 0;
-}
-
 // Sizes of the model, and how its heads are cut.
 void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
   const auto size = [&json](std::string_view field, int64_t max, int64_t fallback = 0) {
@@ -222,8 +216,11 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
   };
   config.vocab_size = size("vocab_size", kMaxVocabSize, family.vocab_size);
   config.hidden_size = size("hidden_size", kMaxHiddenSize);
+  // The field's older name in LFM2.
+  const bool is_block = family.states == StateKind::kConv && json.Has("block_ff_dim");
   config.intermediate_size =
-      size("intermediate_size", kMaxIntermediateSize, family.short_conv ? OlderInnerSize(json) : 0);
+      size(is_block ? "block_ff_dim" : "intermediate_size", kMaxIntermediateSize);
+  if (is_block) json.Raw("intermediate_size");
   config.num_layers = size("num_hidden_layers", kMaxLayers);
   config.num_heads = size("num_attention_heads", kMaxHeads, family.num_heads);
   // The family's number where the fields would be those of its own size; else as many as heads.
@@ -264,6 +261,7 @@ void ParseParts(const Family& family, JsonObject& json, ModelConfig& config) {
     config.qk_norm = QueryKeyNorm::kNone;
   }
   config.sinks = family.sinks;
+  config.output_gate = family.output_gate;
   config.num_predicting_layers =
       static_cast<int>(json.Int("num_nextn_predict_layers", 0, kMaxLayers, 0));
   config.interleaved_rope = family.interleaved_rope;
@@ -298,9 +296,9 @@ absl::Status ParseText(const Family& family, JsonObject& json, ModelConfig& conf
   ParseSizes(family, json, config);
   ParseParts(family, json, config);
   RETURN_IF_ERROR(json.status());
-  ParseMixers(family, json, config);
   ParseMultipliers(family, json, config);
   ParseExperts(family, json, config);
+  ParseStates(family, json, config);
   RETURN_IF_ERROR(json.status());
   const std::vector<bool> windowed = ParseWindows(family, json, config);
   RETURN_IF_ERROR(json.status());
@@ -312,11 +310,6 @@ absl::Status ParseText(const Family& family, JsonObject& json, ModelConfig& conf
 }
 
 }  // namespace
-
-int ModelConfig::NumAttentionBefore(int layer) const {
-  if (mixers.empty()) return layer;
-  return static_cast<int>(std::count(mixers.begin(), mixers.begin() + layer, Mixer::kAttention));
-}
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              std::string_view generation_config_json,

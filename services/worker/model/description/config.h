@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -60,20 +61,6 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // row together, before it.
 enum class QueryKeyNorm : uint8_t { kNone, kHeads, kRotatedHeads, kWidth };
 
-// The part of a layer by which a position sees those before it.
-enum class Mixer : uint8_t {
-  kAttention,
-  kShortConv,  // ShortConvConfig
-};
-
-// The short convolution of LFM2: of three products b, c and x of a layer's input, each with
-// hidden_size channels, c · conv(b · x) is what a last product is made of. The rows before a
-// sequence's next one that the convolution looks back on are the layer's state.
-struct ShortConvConfig {
-  int width = 0;      // rows that it sees, the own one included; 0: no layer has one
-  bool bias = false;  // of the products and of the convolution
-};
-
 // The names of a layer's tensors in the files, and which of them are joined.
 enum class WeightNames : uint8_t {
   kLlama,      // mlp.gate_proj …, mlp.experts.0.gate_proj …, mlp.gate for the router
@@ -82,7 +69,7 @@ enum class WeightNames : uint8_t {
   kGlm,        // mlp.gate_up_proj stacked, norms' names of GLM-4
   kHunYuan,    // kLlama with self_attn.query_layernorm and key_layernorm
   kStarCoder,  // mlp.c_fc and c_proj
-  kLfm2,       // operator_norm, feed_forward.w1 (gate), w3 (up), w2 (down), conv.in_proj
+  kLfm2,       // kLlama with operator_norm, ffn_norm, feed_forward.w1 (gate), w3 (up), w2 (down)
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
 };
 
@@ -128,6 +115,25 @@ struct LatentConfig {
   int value_dim = 0;                   // of a head's values, at most head_dim
 };
 
+// The layers that have a recurrent state in place of keys and values (kernels::StateOps).
+enum class StateKind : uint8_t {
+  kNone,
+  kConv,   // a short convolution of LFM2: out = W (c · conv(b · x)), b, c and x products of the
+           // input
+  kDelta,  // the gated delta rule of Qwen3.5, behind a convolution, with a gated norm of each head
+};
+
+// The layers with state of a model; all are of one kind.
+struct StateConfig {
+  StateKind kind = StateKind::kNone;
+  std::vector<bool> layers;  // [num_layers]: which have a state; empty: none
+  int conv_width = 0;        // rows that a convolution sees
+  bool conv_bias = false;    // of kConv: its products and the convolution have biases
+  // Heads share keys and queries in groups of neighbours. Channels of kConv are heads of value_dim.
+  int num_heads = 0, num_key_heads = 0;
+  int key_dim = 0, value_dim = 0;  // of one head
+};
+
 // The description of a decoder, from the checked contents of config.json: what network/decoder
 // composes its layers of. Sizes count elements.
 struct ModelConfig {
@@ -142,8 +148,6 @@ struct ModelConfig {
   int rotary_dim = 0;      // first elements of each head that are rotated
   int context_length = 0;  // tokens of one sequence, prompt and answer together
   WeightNames names = WeightNames::kLlama;
-  std::vector<Mixer> mixers;  // [num_layers]; empty: all attend
-  ShortConvConfig short_conv;
   bool tied_embeddings = false;  // the head is the embedding
 
   // Norms. `norm_eps` is that of all of them.
@@ -172,6 +176,9 @@ struct ModelConfig {
   int64_t query_growth_period = 1;
   bool sinks = false;  // each head has a score without a value (kernels::AttentionParams)
   LatentConfig latent;
+  // What attention gives is multiplied by the sigmoid of one more product of its input, whose rows
+  // are stored behind the queries' of each head.
+  bool output_gate = false;
   // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
   std::vector<int> windows;  // [num_layers]
 
@@ -180,6 +187,7 @@ struct ModelConfig {
   bool gated = true;  // activation(gate) · up; else activation(gate), and there is no `up`
   bool mlp_bias = false;
   ExpertsConfig experts;
+  StateConfig states;
 
   // Multipliers.
   double embedding_scale = 1;  // of the embedding, not of a tied head
@@ -206,14 +214,15 @@ struct ModelConfig {
   // Elements of a head's values, which the cache fills up to head_dim.
   int value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
   const RopeConfig& rope(int layer) const { return ropes[layer_ropes[static_cast<size_t>(layer)]]; }
-  Mixer mixer(int layer) const {
-    return mixers.empty() ? Mixer::kAttention : mixers[static_cast<size_t>(layer)];
+  bool has_state(int layer) const {
+    return !states.layers.empty() && states.layers[static_cast<size_t>(layer)];
   }
-  // True if layers keep a state of each sequence beside keys and values.
-  bool has_states() const { return short_conv.width > 0; }
-  // Return how many of the layers before `layer` have keys and values, and how many a state.
-  int NumAttentionBefore(int layer) const;
-  int NumStatesBefore(int layer) const { return layer - NumAttentionBefore(layer); }
+  // The numbers of layers with state, and of the others, which have keys and values.
+  int num_state_layers() const {
+    return static_cast<int>(std::count(states.layers.begin(), states.layers.end(), true));
+  }
+  bool has_states() const { return num_state_layers() > 0; }
+  int num_kv_layers() const { return num_layers - num_state_layers(); }
   bool has_experts(int layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
   }

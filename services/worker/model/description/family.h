@@ -123,9 +123,10 @@ struct Family {
   QueryKeyNorm qk_norm = QueryKeyNorm::kNone;
   const char* qk_norm_switch = nullptr;  // a field that has to be true for it
   bool sinks = false;
-  bool short_conv = false;  // layers may have one; reads conv_L_cache …
-  bool latent = false;      // reads kv_lora_rank, q_lora_rank, qk_rope_head_dim …
+  bool latent = false;  // reads kv_lora_rank, q_lora_rank, qk_rope_head_dim …
   BiasField qkv_bias, output_bias;
+  bool output_gate = false;
+  StateKind states = StateKind::kNone;  // of layers that layer_types or older fields name
 
   const char* activation_field = "hidden_act";
   Activation activation = Activation::kSilu;  // where the field is absent
@@ -157,16 +158,16 @@ absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 // True for the configuration of a model for text and more, whose text_config is a family's.
 bool HasTextPart(JsonObject& json);
 
-// These fill in parts of a configuration whose sizes are known: `mixers`, `windows`, `ropes` and
-// what belongs to it, `experts`, and the multipliers. ParseWindows returns which layers are of the
-// kind that has windows, though one may be as long as the context and hide nothing; RopeLessLayers
-// takes that. Errors come through json.status(), or are returned.
-void ParseMixers(const Family& family, JsonObject& json, ModelConfig& config);
+// These fill in parts of a configuration whose sizes are known: `windows`, `ropes` and what belongs
+// to it, `experts`, `states` and the sizes that belong to it, and the multipliers. ParseWindows
+// returns which layers are of the kind that has windows, though one may be as long as the context
+// and hide nothing; RopeLessLayers takes that. Errors come through json.status(), or are returned.
 std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
                                  const std::vector<bool>& windowed);
 std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConfig& config);
 absl::Status ParseRopes(const Family& family, JsonObject& json, const std::vector<bool>& windowed,
                         ModelConfig& config);
+void ParseStates(const Family& family, JsonObject& json, ModelConfig& config);
 void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config);
 void ParseMultipliers(const Family& family, JsonObject& json, ModelConfig& config);
 

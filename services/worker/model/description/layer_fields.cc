@@ -24,19 +24,18 @@ int WindowLength(const Family& family, JsonObject& json) {
   return json.Contains("sliding_window") ? 0 : family.sliding_window;
 }
 
-// Reads layer_types, which is there: which layers are of the type `other`. All others must be of
-// the type full_attention.
-void ReadLayerTypes(JsonObject& json, std::string_view other, std::vector<bool>& is_other) {
+// Reads layer_types, which is there.
+void ReadLayerTypes(JsonObject& json, std::vector<bool>& windowed) {
   const nlohmann::json& types = json.Raw("layer_types");
-  if (!types.is_array() || types.size() != is_other.size()) {
+  if (!types.is_array() || types.size() != windowed.size()) {
     json.Fail("layer_types",
-              absl::StrCat("it must have one entry for each of ", is_other.size(), " layers"));
+              absl::StrCat("it must have one entry for each of ", windowed.size(), " layers"));
     return;
   }
-  for (size_t i = 0; i < is_other.size(); ++i) {
-    is_other[i] = types[i] == other;
-    if (!is_other[i] && types[i] != "full_attention") {
-      json.Fail("layer_types", absl::StrCat("known are full_attention and ", std::string(other)));
+  for (size_t i = 0; i < types.size(); ++i) {
+    windowed[i] = types[i] == "sliding_attention";
+    if (!windowed[i] && types[i] != "full_attention") {
+      json.Fail("layer_types", "known are full_attention and sliding_attention");
     }
   }
 }
@@ -85,71 +84,7 @@ std::vector<bool> ReadRopeLess(JsonObject& json, size_t num_layers) {
   return without;
 }
 
-// Which layers of LFM2 attend, by layer_types, or by full_attn_idxs in older files.
-std::vector<Mixer> ReadConvLayers(JsonObject& json, size_t num_layers) {
-  const nlohmann::json& types = json.Raw("layer_types");
-  const nlohmann::json& attending = json.Raw("full_attn_idxs");
-  if (types.is_null()) {
-    std::vector<Mixer> mixers(num_layers,
-                              attending.is_null() ? Mixer::kAttention : Mixer::kShortConv);
-    if (attending.is_null()) return mixers;
-    if (!attending.is_array()) json.Fail("full_attn_idxs", "it must be a list of layers");
-    for (const nlohmann::json& layer : attending) {
-      if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= num_layers) {
-        json.Fail("full_attn_idxs", absl::StrCat("there are ", num_layers, " layers, from 0 on"));
-        break;
-      }
-      mixers[layer.get<size_t>()] = Mixer::kAttention;
-    }
-    return mixers;
-  }
-  std::vector<bool> is_conv(num_layers);
-  ReadLayerTypes(json, "conv", is_conv);
-  std::vector<Mixer> mixers(num_layers);
-  for (size_t i = 0; i < num_layers; ++i) {
-    mixers[i] = is_conv[i] ? Mixer::kShortConv : Mixer::kAttention;
-  }
-  return mixers;
-}
-
-// The inner columns of LFM2's MLP: two thirds of what the field says, times a factor, rounded up
-// (transformers, modeling_lfm2, Lfm2MLP).
-int AdjustedInnerSize(JsonObject& json, int inner) {
-  const bool adjusts = json.Bool("block_auto_adjust_ff_dim", true);
-  const double factor = json.Number("block_ffn_dim_multiplier", 1e-3, 1e3, 1);
-  const int64_t multiple = json.Int("block_multiple_of", 1, kMaxIntermediateSize, 256);
-  if (!adjusts) return inner;
-  const auto scaled = static_cast<int64_t>(factor * static_cast<double>(2 * int64_t{inner} / 3));
-  const int64_t rounded = (scaled + multiple - 1) / multiple * multiple;
-  if (rounded < 1 || rounded > kMaxIntermediateSize) {
-    json.Fail("block_ffn_dim_multiplier",
-              absl::StrCat("an MLP would have ", rounded, " inner columns; they must be from 1 to ",
-                           kMaxIntermediateSize));
-    return inner;
-  }
-  return static_cast<int>(rounded);
-}
-
 }  // namespace
-
-void ParseMixers(const Family& family, JsonObject& json, ModelConfig& config) {
-  if (!family.short_conv) return;
-  constexpr int kMaxWidth = 16;
-  // Older files have other names, and those count.
-  config.tied_embeddings = json.Bool("tie_embedding", config.tied_embeddings);
-  if (json.Has("block_ff_dim")) {
-    config.intermediate_size =
-        static_cast<int>(json.Int("block_ff_dim", 1, kMaxIntermediateSize, std::nullopt));
-  }
-  config.intermediate_size = AdjustedInnerSize(json, config.intermediate_size);
-  config.mixers = ReadConvLayers(json, static_cast<size_t>(config.num_layers));
-  config.short_conv.width = static_cast<int>(json.Int("conv_L_cache", 2, kMaxWidth, 3));
-  config.short_conv.bias = json.Bool("conv_bias", false);
-  if (config.NumAttentionBefore(config.num_layers) == 0) {
-    json.Fail("layer_types", "at least one layer must have full_attention");
-  }
-  if (config.NumStatesBefore(config.num_layers) == 0) config.short_conv = {};
-}
 
 std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
                                  const std::vector<bool>& windowed) {
@@ -167,7 +102,7 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
   const size_t num_layers = static_cast<size_t>(config.num_layers);
   config.windows.assign(num_layers, 0);
   std::vector<bool> windowed(num_layers);
-  if (!config.mixers.empty()) return windowed;  // layer_types say something else
+  if (family.states != StateKind::kNone) return windowed;  // layer_types says another thing
   const WindowRule rule = family.window_rule;
   const int length = WindowLength(family, json);
   const bool has_switch = rule == WindowRule::kSwitched || rule == WindowRule::kByLayer ||
@@ -179,7 +114,7 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
     return windowed;
   }
   if (json.Has("layer_types")) {
-    ReadLayerTypes(json, "sliding_attention", windowed);
+    ReadLayerTypes(json, windowed);
     json.Raw("sliding_window_pattern");
   } else if (rule == WindowRule::kAll || rule == WindowRule::kSwitched) {
     windowed.assign(num_layers, true);

@@ -22,7 +22,7 @@ constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
 constexpr char kOthers[] =
     "factor original_max_position_embeddings max_position_embeddings finetuned alpha beta_fast "
     "beta_slow mscale mscale_all_dim low_freq_factor high_freq_factor attention_factor truncate "
-    "rope_theta partial_rotary_factor type rope_type";
+    "rope_theta partial_rotary_factor type rope_type mrope_section mrope_interleaved";
 
 // Reads a list of one divisor per frequency.
 std::vector<double> ParseFactors(JsonObject& json, std::string_view field, int rotary_dim) {

@@ -8,6 +8,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/model.h"
+#include "services/worker/model/network/state_cache.h"
 
 namespace continuo::model {
 namespace {
@@ -42,7 +43,8 @@ absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& 
   if (kv.is_later) return 0;
   if (has_device_memory && kv.num_blocks == 0 && kv.memory_bytes == 0) return 0;
   const int64_t max_blocks = MaxBlocks(options);
-  const int64_t block = plan.BlockBytes(kv.block_size) + kv.other_block_bytes;
+  // Without layers that have keys and values a block is an id alone.
+  const int64_t block = std::max<int64_t>(1, plan.BlockBytes(kv.block_size) + kv.other_block_bytes);
   int64_t blocks = kv.num_blocks;
   if (blocks == 0) {
     constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -62,8 +64,29 @@ absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& 
   return static_cast<int>(blocks);
 }
 
+absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& plan,
+                                  const kernels::Replica& replica,
+                                  std::span<const kernels::Replica::Rank> ranks) {
+  if (!plan.config.has_states()) return 0;
+  int slots = options.state_slots.most;
+  if (!replica.has_device_memory()) return slots;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> free, replica.FreeBytes());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Shard& shard = plan.shards[rank];
+    const kernels::Device& device = *ranks[rank].device;
+    const int64_t taken = WeightBytes(plan.config, shard, plan.types.weights, device) +
+                          ScratchBytes(plan.config, shard, plan.types.weights,
+                                       plan.types.activations, options.max_batch_tokens, device);
+    const int64_t slot = StateCache::SlotBytes(plan.config, shard, plan.types.activations);
+    if (slot == 0) continue;  // a rank without heads
+    const auto left = static_cast<uint64_t>(std::max<int64_t>(free[rank] - taken, 0));
+    slots = std::min(slots, StateSlotsIn(left, slot, options.state_slots));
+  }
+  return slots;
+}
+
 absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, int requested,
-                              kernels::Replica& replica,
+                              int state_slots, kernels::Replica& replica,
                               std::span<const kernels::Replica::Rank> ranks) {
   std::vector<kernels::RankNeeds> needs;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -73,11 +96,10 @@ absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, 
     const int64_t spare = plan.BlockBytes(shard, options.kv.block_size);
     needs.push_back(
         {.weights = WeightBytes(plan.config, shard, plan.types.weights, device),
-         .scratch =
-             spare +
-             ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                          options.max_batch_tokens, device) +
-             StateCache::Bytes(plan.config, shard, plan.types.activations, options.num_state_slots),
+         .scratch = spare +
+                    ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
+                                 options.max_batch_tokens, device) +
+                    StateCache::Bytes(plan.config, shard, plan.types.activations, state_slots),
          .block = BlockNeeds(options, plan, rank)});
   }
   // A warm-up will measure what steps take besides, before the requested blocks are allocated.

@@ -20,10 +20,16 @@ namespace continuo::model {
 absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& plan,
                                     bool has_device_memory);
 
+// Returns how many slots of states the model gets, before weights are loaded: as the devices'
+// memory allows, which is that of FreeBytes; on the CPU as many as the options want.
+absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& plan,
+                                  const kernels::Replica& replica,
+                                  std::span<const kernels::Replica::Rank> ranks);
+
 // Returns how many KV blocks the devices have room for, before weights are loaded; `requested` of
 // them unless that is 0. ResourceExhausted names the device and the numbers.
 absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, int requested,
-                              kernels::Replica& replica,
+                              int state_slots, kernels::Replica& replica,
                               std::span<const kernels::Replica::Rank> ranks);
 
 // The same once weights are loaded and the memory of CUDA graphs is known: graph_bytes[rank].

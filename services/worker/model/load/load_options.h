@@ -45,14 +45,19 @@ struct KvCacheSize {
 };
 
 // Everything that ModelLoader needs to know.
+// Slots for the states of sequences, of models that have them. Half as many sequences can run; the
+// others keep states for later ones.
+struct StateSlots {
+  int most = 64;           // at least 2
+  bool by_memory = false;  // fewer where they would take much of the memory (StateSlotsIn)
+};
+
 struct LoadOptions {
   ModelSource source;
   Precision precision;
   KvCacheSize kv;
   kernels::DeviceOptions device;  // num_threads: of all ranks together; each has at least one
-  // Slots for the states of sequences, of models that have them: at least 2. Half as many sequences
-  // can run; the others keep states for later ones.
-  int num_state_slots = 64;
+  StateSlots state_slots;
   int tensor_parallel = 1;      // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
   int max_batch_tokens = 2048;  // of one step
   // CUDA: run warm-up steps with up to this many sequences, measure their memory, and give the KV

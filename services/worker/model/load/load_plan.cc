@@ -19,7 +19,33 @@ namespace {
 
 constexpr int kMaxBlockSize = 1024;
 constexpr int kMaxThreads = 1024;
+constexpr int kMinStateSlots = 2;  // of a sequence that runs
 constexpr int kMaxStateSlots = 1 << 20;
+constexpr int kStatesShare = 4;
+
+// True if every key head of the rank is read by equally many of its heads, which UpdateStates asks
+// for.
+bool HasWholeGroups(const ModelConfig& config, const Shard& shard) {
+  const Range heads = shard.state_heads, keys = shard.state_key_heads;
+  if (heads.size() == 0 || keys.size() == 1) return true;
+  const int64_t group = config.states.num_heads / config.states.num_key_heads;
+  return heads.begin % group == 0 && heads.end % group == 0;
+}
+
+absl::Status CheckStates(const LoadOptions& options, const LoadPlan& plan) {
+  const ModelConfig& config = plan.config;
+  if (!config.has_states()) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      CheckRange("state_slots", options.state_slots.most, kMinStateSlots, kMaxStateSlots));
+  for (const Shard& shard : plan.shards) {
+    if (HasWholeGroups(config, shard)) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "tensor_parallel is ", plan.shards.size(), "; it cuts the ", config.states.num_heads,
+        " heads of recurrent states inside a group that shares one of ",
+        config.states.num_key_heads, " key heads"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -30,7 +56,7 @@ absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, i
 }
 
 int64_t LoadPlan::BlockBytes(const Shard& shard, int block_size) const {
-  return KvCache::BlockBytes(config.NumAttentionBefore(config.num_layers), block_size,
+  return KvCache::BlockBytes(config.num_kv_layers(), block_size,
                              {static_cast<int>(shard.kv_heads.size()), config.head_dim, types.kv});
 }
 
@@ -38,6 +64,22 @@ int64_t LoadPlan::BlockBytes(int block_size) const {
   int64_t bytes = 0;
   for (const Shard& shard : shards) bytes += BlockBytes(shard, block_size);
   return bytes;
+}
+
+int64_t LoadPlan::SlotBytes() const {
+  int64_t bytes = 0;
+  for (const Shard& shard : shards) {
+    bytes += StateCache::SlotBytes(config, shard, types.activations);
+  }
+  return bytes;
+}
+
+int StateSlotsIn(uint64_t free_bytes, int64_t slot_bytes, const StateSlots& wanted) {
+  if (slot_bytes == 0) return 0;
+  if (!wanted.by_memory) return wanted.most;
+  const uint64_t fitting = free_bytes / kStatesShare / static_cast<uint64_t>(slot_bytes);
+  const auto most = static_cast<uint64_t>(wanted.most);
+  return static_cast<int>(std::max<uint64_t>(std::min(fitting, most), kMinStateSlots));
 }
 
 absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks) {
@@ -51,9 +93,6 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
     RETURN_IF_ERROR(CheckRange("max_context_tokens", options.source.max_context_tokens, 1,
                                config.context_length));
     config.context_length = options.source.max_context_tokens;
-  }
-  if (config.has_states()) {
-    RETURN_IF_ERROR(CheckRange("state_slots", options.num_state_slots, 2, kMaxStateSlots));
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
@@ -69,6 +108,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   for (int rank = 0; rank < num_ranks; ++rank) {
     plan.shards.push_back(MakeShard(plan.config, rank, num_ranks));
   }
+  RETURN_IF_ERROR(CheckStates(options, plan));
   const int block_size = options.kv.block_size;
   plan.min_blocks = (plan.config.context_length + block_size - 1) / block_size;
   return plan;
@@ -86,11 +126,11 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
     estimate.weight_bytes += WeightBytes(plan.config, shard, plan.types.weights, *device);
     estimate.scratch_bytes +=
         RunnerScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                           options.max_batch_tokens, *device) +
-        StateCache::Bytes(plan.config, shard, plan.types.activations, options.num_state_slots);
+                           options.max_batch_tokens, *device);
   }
   estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);
   estimate.min_blocks = plan.min_blocks;
+  estimate.bytes_per_state_slot = plan.SlotBytes();
   estimate.types = plan.types;
   estimate.backend_name = device->name();
   estimate.config = std::move(plan.config);

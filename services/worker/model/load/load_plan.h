@@ -25,20 +25,29 @@ struct LoadPlan {
   // Bytes of a KV block of `block_size` tokens in all layers: of one rank, and of all.
   int64_t BlockBytes(const Shard& shard, int block_size) const;
   int64_t BlockBytes(int block_size) const;
+  // Bytes of a slot of states in all layers, of all ranks; 0: no layer has a state.
+  int64_t SlotBytes() const;
 };
 
 // Checks the options, reads config.json and maps the weights. `num_ranks` is tensor_parallel, or
 // what the devices say. InvalidArgument names the option, file, field or tensor and the limit;
-// NotFound a missing file.
+// NotFound a missing file; Unimplemented a model whose heads of states are not divided over the
+// ranks in whole groups.
 absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks);
+
+// Returns how many slots of `slot_bytes` a model gets where `free_bytes` are left beside weights
+// and activations: as many as are wanted, but by memory no more than take a quarter of it, since
+// slots do not give their memory back to the KV cache. 0: no layer has a state.
+int StateSlotsIn(uint64_t free_bytes, int64_t slot_bytes, const StateSlots& wanted);
 
 // The memory that ModelLoader will take, so that a caller can size the KV cache from what it has.
 struct LoadEstimate {
-  ModelConfig config;           // context_length cut to max_context_tokens
-  int64_t weight_bytes = 0;     // of all ranks together, replicated parts as often as held
-  int64_t scratch_bytes = 0;    // likewise
-  int64_t bytes_per_block = 0;  // of all ranks together
-  int min_blocks = 0;           // KV blocks that hold one sequence of max_context_tokens
+  ModelConfig config;                // context_length cut to max_context_tokens
+  int64_t weight_bytes = 0;          // of all ranks together, replicated parts as often as held
+  int64_t scratch_bytes = 0;         // likewise; states aside
+  int64_t bytes_per_block = 0;       // of all ranks together
+  int min_blocks = 0;                // KV blocks that hold one sequence of max_context_tokens
+  int64_t bytes_per_state_slot = 0;  // of all ranks together; 0: no layer has a state
   ComputeTypes types;
   std::string backend_name;  // Device::name()
 };

@@ -58,10 +58,13 @@ absl::StatusOr<ModelLoader> ModelLoader::Open(const LoadOptions& options) {
                    RequestedBlocks(options, loader.plan_, has_device_memory));
   ASSIGN_OR_RETURN(std::vector<kernels::Replica::Rank> ranks, loader.MakeRanks());
   loader.planned_blocks_ = loader.requested_blocks_;
+  ASSIGN_OR_RETURN(const int state_slots,
+                   FitStateSlots(options, loader.plan_, *loader.replica_, ranks));
+  loader.model_.num_state_slots = state_slots;
   if (has_device_memory) {
-    ASSIGN_OR_RETURN(
-        loader.planned_blocks_,
-        FitBlocks(options, loader.plan_, loader.requested_blocks_, *loader.replica_, ranks));
+    ASSIGN_OR_RETURN(loader.planned_blocks_,
+                     FitBlocks(options, loader.plan_, loader.requested_blocks_, state_slots,
+                               *loader.replica_, ranks));
   }
   RETURN_IF_ERROR(loader.LoadWeights(std::move(ranks)));
   loader.Describe();
@@ -112,7 +115,7 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                               .activations = plan_.types.activations,
                               .kv_dtype = plan_.types.kv,
                               .block_size = options_.kv.block_size,
-                              .num_state_slots = options_.num_state_slots,
+                              .num_state_slots = model_.num_state_slots,
                               .max_rows = options_.max_batch_tokens,
                               .graphs = options_.device.graphs,
                               .num_threads = NumThreads(rank),
@@ -136,7 +139,6 @@ void ModelLoader::Describe() {
   model_.num_parameters = NumParameters(plan_.config);
   model_.bytes_per_block = plan_.BlockBytes(options_.kv.block_size);
   model_.block_size = options_.kv.block_size;
-  model_.num_state_slots = plan_.config.has_states() ? options_.num_state_slots : 0;
   model_.weight_format = kernels::NameOf(plan_.types.weights);
   model_.kv_format = TypeName(plan_.types.kv);
   model_.backend_name = runners_[0]->backend_name();
@@ -160,6 +162,7 @@ void ModelLoader::Describe() {
     model_.cache_status.Update(runner.weights().cache_status());
     model_.ranks.push_back({.weight_bytes = runner.weight_bytes(),
                             .kv_bytes = runner.kv_bytes(),
+                            .state_bytes = runner.state_bytes(),
                             .scratch_bytes = runner.scratch_bytes()});
   }
 }

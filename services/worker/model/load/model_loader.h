@@ -22,6 +22,7 @@ namespace continuo::model {
 struct RankMemory {
   int64_t weight_bytes = 0;
   int64_t kv_bytes = 0;
+  int64_t state_bytes = 0;    // slots of recurrent states
   int64_t scratch_bytes = 0;  // activations of the largest step, and logits
   int64_t graph_bytes = 0;    // device memory of CUDA graphs, where a warm-up measured it
 };

@@ -29,15 +29,24 @@ Activations Activations::First(int64_t rows) const {
                                   &first.shared_gate,
                                   &first.shared_up,
                                   &first.shared_switch,
-                                  &first.conv_in,
-                                  &first.conv_gate,
-                                  &first.conv_out,
                                   &first.latent_q,
                                   &first.latent_kv,
                                   &first.rotated_k,
                                   &first.plain_k,
                                   &first.short_v,
-                                  &first.short_a}) {
+                                  &first.short_a,
+                                  &first.output_gate,
+                                  &first.states.q,
+                                  &first.states.k,
+                                  &first.states.v,
+                                  &first.states.z,
+                                  &first.states.mixed_q,
+                                  &first.states.mixed_k,
+                                  &first.states.mixed_v,
+                                  &first.states.step,
+                                  &first.states.gate,
+                                  &first.states.decay,
+                                  &first.states.strength}) {
     tensor->shape[0] = rows;
   }
   for (auto* const angles : {&first.angles, &first.query_angles}) {
@@ -121,11 +130,6 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     }
     if (c.experts.shared_gate) place(b->shared_switch, kernels::DType::kF32, rows, 1);
   }
-  if (c.has_states()) {
-    place(b->conv_in, activations, rows, s.channels.size());
-    place(b->conv_gate, activations, rows, s.channels.size());
-    place(b->conv_out, activations, rows, s.channels.size());
-  }
   if (c.is_latent()) {
     const int64_t heads = s.heads.size();
     if (c.latent.q_rank > 0) place(b->latent_q, activations, rows, c.latent.q_rank);
@@ -134,6 +138,28 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->plain_k, activations, rows, heads * c.latent.plain_dim);
     place(b->short_v, activations, rows, heads * c.latent.value_dim);
     place(b->short_a, activations, rows, heads * c.latent.value_dim);
+  }
+  if (c.output_gate) place(b->output_gate, activations, rows, s.heads.size() * dim);
+  if (c.states.kind != StateKind::kNone) {
+    StateBuffers& states = b->states;
+    const int64_t heads = s.state_heads.size(), values = heads * c.states.value_dim;
+    const bool is_conv = c.states.kind == StateKind::kConv;
+    const int64_t keys = is_conv ? values : s.state_key_heads.size() * c.states.key_dim;
+    place(states.q, activations, rows, keys);
+    place(states.v, activations, rows, values);
+    place(states.z, activations, rows, values);
+    if (!is_conv) {
+      place(states.k, activations, rows, keys);
+      place(states.mixed_q, activations, rows, keys);
+      place(states.mixed_k, activations, rows, keys);
+      place(states.mixed_v, activations, rows, values);
+      place(states.step, activations, rows, heads);
+      place(states.gate, activations, rows, heads);
+      place(states.decay, kernels::DType::kF32, rows, heads);
+      place(states.strength, kernels::DType::kF32, rows, heads);
+      place(states.q_length_gain, kernels::DType::kF32, c.states.key_dim, 1);
+      place(states.k_length_gain, kernels::DType::kF32, c.states.key_dim, 1);
+    }
   }
   return offset;
 }

@@ -11,6 +11,16 @@
 
 namespace continuo::model {
 
+// The buffers of a layer with state, of this rank. A short convolution has q, v and z alone.
+struct StateBuffers {
+  kernels::Tensor q, k;                          // [rows, key heads * key_dim]; q of kConv: as v
+  kernels::Tensor v, z;                          // [rows, heads * value_dim]
+  kernels::Tensor mixed_q, mixed_k, mixed_v;     // what the convolutions give, as q, k and v
+  kernels::Tensor step, gate;                    // [rows, heads]
+  kernels::Tensor decay, strength;               // f32 [rows, heads]
+  kernels::Tensor q_length_gain, k_length_gain;  // f32 [key_dim], the same in all steps
+};
+
 // The buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first
 // rows. Entries are the (row, expert) pairs of a mixture of experts: rows * experts.per_token.
 struct Activations {
@@ -41,14 +51,14 @@ struct Activations {
   kernels::Tensor shared_gate, shared_up;  // [rows, the shared expert's inner columns of this rank]
   kernels::Tensor shared_switch;           // f32 [rows, 1]
 
-  // Empty unless layers have short convolutions: [rows, channels of this rank].
-  kernels::Tensor conv_in, conv_gate, conv_out;
-
   // Empty unless keys and values are made of latent vectors; the widths are those of LatentConfig.
   kernels::Tensor latent_q, latent_kv;  // [rows, rank]
   kernels::Tensor rotated_k;            // [rows, rotated_dim]
   kernels::Tensor plain_k, short_v;     // [rows, heads * plain_dim or value_dim] of this rank
   kernels::Tensor short_a;              // [rows, heads * value_dim]: the attention's output
+
+  kernels::Tensor output_gate;  // as q, where there is one
+  StateBuffers states;          // empty without layers with state
 
   // Views of the first rows.
   Activations First(int64_t rows) const;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/model/network/activations.h"
 #include "services/worker/model/network/rope.h"
+#include "services/worker/model/network/state_layers.h"
 
 namespace continuo::model {
 namespace {
@@ -71,6 +73,7 @@ class Decoder : public Model {
         comm_(parts.communicator),
         cache_(parts.cache),
         states_(parts.states),
+        state_layers_(parts.config, parts.shard, parts.device),
         gate_function_(GateFunctionOf(parts.config.activation)) {
     attention_.num_heads = static_cast<int>(shard_.heads.size());
     attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
@@ -80,6 +83,11 @@ class Decoder : public Model {
     attention_.first_kv_head = static_cast<int>(shard_.kv_heads.begin);
     attention_.scale = static_cast<float>(config_.attention_scale);
     attention_.softcap = config_.attention_softcap;
+    int num_places[] = {0, 0};
+    for (int i = 0; i < config_.num_layers; ++i) {
+      places_.push_back(num_places[config_.has_state(i) ? 1 : 0]++);
+    }
+    CONTINUO_CHECK(num_places[1] == 0 || states_ != nullptr);
     // Models are trained with the scale in the activations' type.
     embedding_scale_ = static_cast<float>(config_.embedding_scale);
     if (parts.activations == kernels::DType::kBF16) {
@@ -106,6 +114,7 @@ class Decoder : public Model {
       device_.CopyIn(all_.v, zeros.data());
       RETURN_IF_ERROR(device_.Synchronize());
     }
+    if (config_.num_state_layers() > 0) RETURN_IF_ERROR(state_layers_.Prepare(all_));
     host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
     for (size_t i = 0; i < config_.ropes.size(); ++i) {
       const std::vector<float> frequencies =
@@ -183,23 +192,20 @@ class Decoder : public Model {
     for (int layer = 0; layer < num_layers; ++layer) {
       const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
       const bool is_last = layer + 1 == num_layers;
-      const bool attends = config_.mixer(layer) == Mixer::kAttention;
-      if (attends) {
-        KeysAndValues(w, layer, step);
+      if (config_.has_state(layer)) {
+        // The states change even where no row is wanted.
+        mixed_ = state_layers_.Mix(w.states, states_->LayerAt(places_[static_cast<size_t>(layer)]),
+                                   input_, buffers_, step.states);
       } else {
-        ShortConv(w.conv, layer, step);
+        KeysAndValues(w, layer, step);
       }
       // The rest of the last layer computes the wanted rows alone.
       if (is_last && step.wanted_rows.rows() == 0) break;
-      if (attends) Attention(layer, step);
+      if (!config_.has_state(layer)) Attention(layer, step);
       if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) {
-        KeepRows(step.wanted_rows, AttentionNorm(layer), attends);
+        KeepRows(step.wanted_rows, layer);
       }
-      if (attends) {
-        AddAttention(w);
-      } else {
-        AddShortConv(w);
-      }
+      AddMixed(w, layer);
       const Norm next = is_last ? Norm{} : AttentionNorm(layer + 1);
       if (config_.has_experts(layer)) {
         Experts(w, next);
@@ -260,16 +266,19 @@ class Decoder : public Model {
       rotation.q_gain = w.q_gain;
       rotation.k_gain = w.k_gain;
     }
-    const kernels::PagedKv kv = cache_.Layer(config_.NumAttentionBefore(layer), step.kv);
+    const kernels::PagedKv kv = Kv(layer, step);
     if (w.qkv.data.size() > 0) {
-      const kernels::Product joined = {buffers_.qkv, w.qkv, w.qkv_bias};
-      ops_.matmul.MatMuls(input_, {&joined, 1});
+      const std::array<kernels::Product, 2> joined = {
+          {{buffers_.qkv, w.qkv, w.qkv_bias}, {buffers_.output_gate, w.output_gate, {}}}};
+      ops_.matmul.MatMuls(input_, std::span(joined).first(config_.output_gate ? 2 : 1));
       ops_.attention.RotateJoinedAndWriteKv(kv, buffers_.q, buffers_.qkv, step.kv_slots, rotation);
       return;
     }
-    ops_.matmul.MatMuls(input_, std::array<kernels::Product, 3>{{{buffers_.q, w.q, w.q_bias},
-                                                                 {buffers_.k, w.k, w.k_bias},
-                                                                 {buffers_.v, w.v, w.v_bias}}});
+    const std::array<kernels::Product, 4> products = {{{buffers_.q, w.q, w.q_bias},
+                                                       {buffers_.k, w.k, w.k_bias},
+                                                       {buffers_.v, w.v, w.v_bias},
+                                                       {buffers_.output_gate, w.output_gate, {}}}};
+    ops_.matmul.MatMuls(input_, std::span(products).first(config_.output_gate ? 4 : 3));
     if (config_.has_plain_heads()) {
       ops_.attention.RotateAndWriteKv(kv, buffers_.q, buffers_.k, buffers_.v, step.kv_slots,
                                       rotation);
@@ -327,8 +336,7 @@ class Decoder : public Model {
                          .count = latent.value_dim,
                          .out_stride = dim,
                          .x_stride = latent.value_dim});
-    ops_.attention.WriteKv(cache_.Layer(config_.NumAttentionBefore(layer), step.kv), buffers_.k,
-                           buffers_.v, step.kv_slots);
+    ops_.attention.WriteKv(Kv(layer, step), buffers_.k, buffers_.v, step.kv_slots);
   }
 
   // The norm of queries, and that of keys, over the heads of all ranks. A head's squares come from
@@ -349,64 +357,50 @@ class Decoder : public Model {
     ops_.rows.RmsNormBySquares(buffers_.k, buffers_.k_squares, w.k_gain, config_.kv_width(), eps);
   }
 
+  kernels::PagedKv Kv(int layer, const DeviceStep& step) const {
+    return cache_.Layer(places_[static_cast<size_t>(layer)], step.kv);
+  }
+
+  // Leaves what the output projection takes in mixed_.
   void Attention(int layer, const DeviceStep& step) {
     kernels::AttentionParams params = attention_;
     params.window = config_.windows[static_cast<size_t>(layer)];
     params.sinks = weights_.layers[static_cast<size_t>(layer)].sinks;
-    ops_.attention.PagedAttention(buffers_.a, buffers_.q,
-                                  cache_.Layer(config_.NumAttentionBefore(layer), step.kv), params);
-  }
-
-  // Leaves what the layer's short convolution makes of its input in conv_out, and the states.
-  void ShortConv(const ShortConvWeights& w, int layer, const DeviceStep& step) {
-    ops_.matmul.MatMuls(input_,
-                        std::array<kernels::Product, 3>{{{buffers_.conv_in, w.b, w.b_bias},
-                                                         {buffers_.conv_gate, w.c, w.c_bias},
-                                                         {buffers_.conv_out, w.x, w.x_bias}}});
-    ops_.rows.GateMul(kernels::GateFunction::kProduct, buffers_.conv_in, buffers_.conv_in,
-                      buffers_.conv_out);
-    ops_.states.CausalConv(buffers_.conv_out, buffers_.conv_in, {w.taps, w.bias}, /*silu=*/false,
-                           states_.Conv(layer), step.states);
-    ops_.rows.GateMul(kernels::GateFunction::kProduct, buffers_.conv_out, buffers_.conv_out,
-                      buffers_.conv_gate);
-  }
-
-  void AddShortConv(const LayerWeights& w) {
-    ops_.matmul.MatMulSplitK(buffers_.sum, buffers_.conv_out, w.conv.out, shard_.channel_splits);
-    comm_.AllReduceSum(buffers_.sum);
-    NextInput(w.conv.out_bias, w.attention_output_gain, {w.mlp_gain, w.mlp_shift});
+    ops_.attention.PagedAttention(buffers_.a, buffers_.q, Kv(layer, step), params);
+    mixed_ = buffers_.a;
+    if (!config_.output_gate) return;
+    mixed_ = buffers_.output_gate;
+    ops_.rows.GateMul(kernels::GateFunction::kSigmoid, mixed_, mixed_, buffers_.a);
   }
 
   // Goes on with these rows alone, in memory that is free by now. Where the MLP reads what
   // attention read, that is computed again.
-  void KeepRows(kernels::Tensor rows, const Norm& norm, bool attends) {
-    const kernels::Tensor a = attends ? buffers_.a : buffers_.conv_out, x = buffers_.x;
+  void KeepRows(kernels::Tensor rows, int layer) {
+    const kernels::Tensor mixed = mixed_, x = buffers_.x;
     buffers_ = all_.First(rows.rows());
-    if (attends) {
-      ops_.rows.GatherRows(buffers_.q, a, rows);
-      std::swap(buffers_.a, buffers_.q);
-    } else {
-      ops_.rows.GatherRows(buffers_.conv_in, a, rows);
-      std::swap(buffers_.conv_out, buffers_.conv_in);
-    }
+    mixed_ = config_.has_state(layer) ? buffers_.states.v : buffers_.q;
+    ops_.rows.GatherRows(mixed_, mixed, rows);
     ops_.rows.GatherRows(buffers_.h, x, rows);
     std::swap(buffers_.x, buffers_.h);
     if (!config_.parallel) return;
-    Normalise(buffers_.h, buffers_.x, norm);
+    Normalise(buffers_.h, buffers_.x, AttentionNorm(layer));
     input_ = buffers_.h;
   }
 
-  void AddAttention(const LayerWeights& w) {
-    kernels::Tensor heads = buffers_.a;
-    if (config_.value_dim() < config_.head_dim) {
+  // Adds the output projection of `mixed_`.
+  void AddMixed(const LayerWeights& w, int layer) {
+    kernels::Tensor heads = mixed_;
+    const bool has_state = config_.has_state(layer);
+    if (!has_state && config_.value_dim() < config_.head_dim) {
       heads = buffers_.short_a;
-      ops_.rows.CopyHeads(heads, buffers_.a,
+      ops_.rows.CopyHeads(heads, mixed_,
                           {.num_heads = static_cast<int>(shard_.heads.size()),
                            .count = config_.value_dim(),
                            .out_stride = config_.value_dim(),
                            .x_stride = config_.head_dim});
     }
-    ops_.matmul.MatMulSplitK(buffers_.sum, heads, w.o, shard_.head_splits);
+    ops_.matmul.MatMulSplitK(buffers_.sum, heads, w.o,
+                             has_state ? shard_.state_splits : shard_.head_splits);
     comm_.AllReduceSum(buffers_.sum);
     if (config_.parallel) {
       AddToStream(w.o_bias, {});
@@ -515,7 +509,9 @@ class Decoder : public Model {
   const kernels::Ops& ops_;
   kernels::Communicator& comm_;
   const KvCache& cache_;
-  const StateCache& states_;
+  const StateCache* const states_;
+  StateLayers state_layers_;
+  std::vector<int> places_;  // of each layer in cache_, or in states_
   const kernels::GateFunction gate_function_;
   kernels::AttentionParams attention_;
   float embedding_scale_ = 1;
@@ -523,6 +519,7 @@ class Decoder : public Model {
   Activations all_;             // of max_rows
   Activations buffers_;         // the first rows of all_, those of the current pass
   kernels::MatMulInput input_;  // the current layer's input, normalised; h
+  kernels::Tensor mixed_;       // the input of the current layer's output projection
   kernels::Tensor hidden_;      // of the last pass's wanted rows
   // A copy of the current layer's expert_begin, where products need it.
   std::vector<int32_t> host_expert_begin_;

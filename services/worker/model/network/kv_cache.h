@@ -9,8 +9,9 @@
 
 namespace continuo::model {
 
-// The bytes behind the engine's block ids: one rank's keys and values of all layers. A block id
-// names the same place in every layer.
+// The bytes behind the engine's block ids: one rank's keys and values of all layers that
+// have them. A block id names the same place in every layer. Without such layers blocks are ids
+// alone.
 class KvCache {
  public:
   // The shape of one token in one layer on this rank; 0 heads where it owns none.

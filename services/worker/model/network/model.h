@@ -30,7 +30,7 @@ inline int LogitRows(const kernels::Device& device) {
 struct DeviceStep {
   kernels::Tensor token_ids, positions, kv_slots;  // [rows]
   kernels::PagedKv kv;                             // `cache` is filled in per layer
-  kernels::StatePlaces states;                     // empty unless the model has states
+  kernels::StatePlaces states;                     // empty unless the model has layers with state
   kernels::Tensor wanted_rows;  // [n], strictly ascending: the rows whose logits may be asked for
   // The step has one of the few shapes of steps that only decode (step_shape.h), so that a graph of
   // it will be replayed. All rows are wanted.
@@ -61,8 +61,8 @@ struct ModelDependencies {
   int max_rows = 0;                                             // of one pass
   kernels::Device& device;
   kernels::Communicator& communicator;
-  const KvCache& cache;
-  const StateCache& states;  // has slots if the model has states
+  const KvCache& cache;                // of the layers with keys and values
+  const StateCache* states = nullptr;  // null: no layer has a state
 };
 
 // The bytes of a decoder's buffers: what MakeModel allocates on the device.

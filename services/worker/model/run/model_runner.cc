@@ -45,12 +45,14 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   ModelRunner& r = *runner;
   ASSIGN_OR_RETURN(r.weights_, Weights::Load(r.config_, r.shard_, checkpoint, options.weights,
                                              *r.device_, options.weights_cache));
-  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.device_, config.NumAttentionBefore(config.num_layers),
-                                           options.num_blocks, options.block_size,
+  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.device_, config.num_kv_layers(), options.num_blocks,
+                                           options.block_size,
                                            {static_cast<int>(r.shard_.kv_heads.size()),
                                             config.head_dim, options.kv_dtype}));
+  CONTINUO_CHECK(config.num_state_layers() == 0 || options.num_state_slots > 0);
   ASSIGN_OR_RETURN(r.states_, StateCache::Make(*r.device_, r.config_, r.shard_, options.activations,
                                                options.num_state_slots));
+  r.slot_owners_.resize(static_cast<size_t>(options.num_state_slots));
   ASSIGN_OR_RETURN(r.model_, MakeModel({.config = r.config_,
                                         .shard = r.shard_,
                                         .weights = r.weights_->model(),
@@ -60,7 +62,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                                         .device = *r.device_,
                                         .communicator = *r.communicator_,
                                         .cache = *r.cache_,
-                                        .states = *r.states_}));
+                                        .states = r.states_.get()}));
   RETURN_IF_ERROR(r.ReserveSamples());
   return runner;
 }
@@ -98,11 +100,40 @@ absl::Status ModelRunner::DropGraphs() {
 
 int64_t ModelRunner::scratch_bytes() const {
   return RunnerScratchBytes(config_, shard_, options_.weights, options_.activations,
-                            options_.max_rows, *device_) +
-         StateCache::Bytes(config_, shard_, options_.activations, options_.num_state_slots);
+                            options_.max_rows, *device_);
 }
 
-void ModelRunner::CheckPlan(const StepPlan& plan) const {
+// No slot receives a state twice, nor one that another sequence reads.
+void ModelRunner::CheckStates(const StepPlan& plan) {
+  if (config_.num_state_layers() == 0) {
+    CONTINUO_CHECK(plan.state_from.empty() && plan.state_to.empty());
+    return;
+  }
+  constexpr int32_t kFree = -1, kShared = -2;  // kShared: several read it, or it has been written
+  CONTINUO_CHECK(plan.state_from.size() == plan.sequence_ids.size());
+  CONTINUO_CHECK(plan.state_to.size() == plan.token_ids.size());
+  std::ranges::fill(slot_owners_, kFree);
+  const auto owner = [&](int32_t slot) -> int32_t& {
+    CONTINUO_CHECK(slot >= 0 && slot < states_->num_slots());
+    return slot_owners_[static_cast<size_t>(slot)];
+  };
+  for (int32_t s = 0; s < plan.num_seqs(); ++s) {
+    const int32_t slot = plan.state_from[static_cast<size_t>(s)];
+    if (slot != -1) owner(slot) = owner(slot) == kFree ? s : kShared;
+  }
+  for (int32_t s = 0; s < plan.num_seqs(); ++s) {
+    const auto begin = static_cast<size_t>(plan.query_begin[static_cast<size_t>(s)]);
+    const auto end = static_cast<size_t>(plan.query_begin[static_cast<size_t>(s) + 1]);
+    for (size_t row = begin; row < end; ++row) {
+      const int32_t slot = plan.state_to[row];
+      if (slot == -1) continue;
+      CONTINUO_CHECK(owner(slot) == kFree || owner(slot) == s);
+      owner(slot) = kShared;
+    }
+  }
+}
+
+void ModelRunner::CheckPlan(const StepPlan& plan) {
   const size_t rows = plan.token_ids.size(), samples = plan.sample_rows.size();
   const size_t seqs = plan.sequence_ids.size();
   const auto in_vocabulary = [this](int32_t id) { return id >= 0 && id < config_.vocab_size; };
@@ -117,14 +148,8 @@ void ModelRunner::CheckPlan(const StepPlan& plan) const {
     CONTINUO_CHECK(id < 0 ? id >= SampledBy(num_sampled - 1) : in_vocabulary(id));
   }
 
-  const bool has_states = config_.has_states();
-  CONTINUO_CHECK(plan.state_from.size() == (has_states ? seqs : 0) &&
-                 plan.state_to.size() == (has_states ? rows : 0));
-  for (const std::vector<int32_t>* slots : {&plan.state_from, &plan.state_to}) {
-    for (const int32_t slot : *slots) {
-      CONTINUO_CHECK(slot >= -1 && slot < states_->num_slots());
-    }
-  }
+  CheckStates(plan);
+
   CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
   CONTINUO_CHECK(AreOffsets(plan.bias_begin, samples, plan.biases.size()));
   CONTINUO_CHECK(AreOffsets(plan.seen_begin, samples, plan.seen.size()));
@@ -182,12 +207,10 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.kv_len = view(words_.kv_len());
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());
-  step.kv.block_tables = view(words_.block_tables(), padding.columns);
-  if (config_.has_states()) {
-    step.states = {.query_begin = step.kv.query_begin,
-                   .from = view(words_.state_from()),
-                   .to = view(words_.state_to())};
+  if (config_.num_state_layers() > 0) {
+    step.states = {step.kv.query_begin, view(words_.state_from()), view(words_.state_to())};
   }
+  step.kv.block_tables = view(words_.block_tables(), padding.columns);
   step.kv.num_decodes = kernels::CountDecodes(of.plan->query_begin);
   if (step.kv.num_decodes == of.plan->num_seqs()) step.kv.num_decodes += padding.num_sequences;
   step.is_capturable = graph_padding.has_value();

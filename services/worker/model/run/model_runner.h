@@ -19,6 +19,7 @@
 #include "services/worker/model/executor.h"
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/model.h"
+#include "services/worker/model/network/state_cache.h"
 #include "services/worker/model/run/device_array.h"
 #include "services/worker/model/run/plan_words.h"
 #include "services/worker/model/run/step_sampler.h"
@@ -31,7 +32,7 @@ struct ModelRunnerOptions {
   kernels::DType kv_dtype = kernels::DType::kF32;     // KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
-  int num_state_slots = 0;  // read if the model has states: at least 2 then
+  int num_state_slots = 0;  // of a model with states at least 1
   int max_rows = 0;         // of one step
   bool graphs = true;       // replay steps that decode as graphs, where possible
   int num_threads = 1;      // that the device has for ParallelFor
@@ -82,6 +83,7 @@ class ModelRunner : public Executor {
   const Weights& weights() const { return *weights_; }
   int64_t weight_bytes() const { return weights_->bytes(); }
   int64_t kv_bytes() const { return cache_->bytes(); }
+  int64_t state_bytes() const { return states_->bytes(); }
   int64_t scratch_bytes() const;
 
  private:
@@ -105,7 +107,8 @@ class ModelRunner : public Executor {
   static int parity(int64_t step) { return static_cast<int>(step % 2); }
   bool samples_here() const { return shard_.rank == 0; }
   // A broken plan is a bug of the engine, not a client's mistake: it ends the process.
-  void CheckPlan(const StepPlan& plan) const;
+  void CheckPlan(const StepPlan& plan);
+  void CheckStates(const StepPlan& plan);
   // The padding that gives the step the shape of a graph; none unless it only decodes.
   std::optional<PlanWords::Padding> PaddingOf(const Step& step) const;
   absl::StatusOr<DeviceStep> Upload(Step& step);
@@ -128,6 +131,8 @@ class ModelRunner : public Executor {
   DeviceArray step_arrays_;  // all of a plan, so that it is one copy
   DeviceArray block_copies_;
   PlanWords words_;  // the host's copy of step_arrays_
+
+  std::vector<int32_t> slot_owners_;  // of CheckStates: a sequence of the step for each slot
 
   std::array<Step, 2> steps_;
   int64_t num_started_ = 0, num_finished_ = 0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/run/plan_words.h"
 
-#include <utility>
-
 #include "services/base/check.h"
 
 namespace continuo::model {
@@ -36,20 +34,13 @@ void PlanWords::Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, 
   add(3, plan.kv_len, 1, 0);
   add(4, plan.query_begin, rows + 1, 1);
   add(5, wanted_rows, rows, 1);
-  // Padding begins with zeros and leaves no state.
-  const bool has_states = !plan.state_from.empty();
-  const std::pair<size_t, const std::vector<int32_t>&> states[] = {{6, plan.state_from},
-                                                                   {7, plan.state_to}};
-  for (const auto& [part, slots] : states) {
-    if (has_states) {
-      add(part, slots, -1, 0);
-    } else {
-      Begin(part);
-      End(part);
-    }
+  parts_[7] = parts_[8] = {};
+  if (!plan.state_from.empty()) {
+    add(7, plan.state_from, -1, 0);
+    add(8, plan.state_to, -1, 0);
   }
   // The table is last, since it alone grows with the length of the sequences.
-  Begin(8);
+  Begin(6);
   const auto columns = static_cast<size_t>(padding.columns);
   const auto given = static_cast<size_t>(plan.max_blocks);
   for (size_t s = 0; s < plan.sequence_ids.size(); ++s) {
@@ -61,7 +52,7 @@ void PlanWords::Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, 
     words_.push_back(padding.spare_block);
     words_.insert(words_.end(), columns - 1, -1);
   }
-  End(8);
+  End(6);
 }
 
 }  // namespace continuo::model

@@ -36,9 +36,10 @@ class PlanWords {
   Part kv_len() const { return parts_[3]; }
   Part query_begin() const { return parts_[4]; }
   Part wanted_rows() const { return parts_[5]; }
-  Part state_from() const { return parts_[6]; }    // empty unless the plan has states
-  Part state_to() const { return parts_[7]; }      // likewise
-  Part block_tables() const { return parts_[8]; }  // [sequences, columns]
+  // Empty where the plan names no states; added sequences have none.
+  Part state_from() const { return parts_[7]; }
+  Part state_to() const { return parts_[8]; }
+  Part block_tables() const { return parts_[6]; }  // [sequences, columns]
 
  private:
   void Begin(size_t part);

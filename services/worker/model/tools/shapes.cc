@@ -157,6 +157,31 @@ nlohmann::json Lfm2() {
           {"eos_token_id", 7}};
 }
 
+nlohmann::json Qwen35Small() {
+  return {{"architectures", {"Qwen3_5ForCausalLM"}},
+          {"model_type", "qwen3_5_text"},
+          {"hidden_act", "silu"},
+          {"vocab_size", 248320},
+          {"hidden_size", 1024},
+          {"intermediate_size", 3584},
+          {"num_hidden_layers", 24},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 2},
+          {"head_dim", 256},
+          {"full_attention_interval", 4},
+          {"linear_conv_kernel_dim", 4},
+          {"linear_key_head_dim", 128},
+          {"linear_value_head_dim", 128},
+          {"linear_num_key_heads", 16},
+          {"linear_num_value_heads", 16},
+          {"max_position_embeddings", 262144},
+          {"rms_norm_eps", 1e-6},
+          {"rope_parameters",
+           {{"rope_type", "default"}, {"rope_theta", 10000000}, {"partial_rotary_factor", 0.25}}},
+          {"tie_word_embeddings", true},
+          {"eos_token_id", 248044}};
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ConfigOfShape(const std::string& shape) {
@@ -165,6 +190,7 @@ absl::StatusOr<std::string> ConfigOfShape(const std::string& shape) {
       {"llama-3.1-8b", Llama3(false)}, {"qwen3-30b-a3b", Qwen3Experts()},
       {"mixtral-8x7b", Mixtral()},     {"gemma-2-2b", Gemma2()},
       {"phi-3-mini", Phi3()},          {"lfm2-350m", Lfm2()},
+      {"qwen3.5-0.8b", Qwen35Small()},
   };
   std::string known;
   for (const auto& [name, config] : shapes) {

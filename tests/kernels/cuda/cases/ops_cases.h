@@ -313,10 +313,13 @@ inline void ExpectGated(const HostTensor& actual, kernels::GateFunction function
                RoundingOf(actual.tensor().dtype) * 1.01 + (3 * 41 + 8) * 0x1p-24, {1e-5});
     return;
   }
-  if (function == kernels::GateFunction::kProduct) {
-    Matrix product = gate;
-    for (size_t i = 0; i < product.size(); ++i) product[i] *= up[i];
-    ExpectNear(actual, product, RoundingOf(actual.tensor().dtype) * 1.01 + 0x1p-24, {1e-30});
+  if (function == kernels::GateFunction::kProduct || function == kernels::GateFunction::kSigmoid) {
+    const bool is_product = function == kernels::GateFunction::kProduct;
+    Matrix expected(gate.size());
+    for (size_t i = 0; i < gate.size(); ++i) {
+      expected[i] = (is_product ? gate[i] : 1 / (1 + std::exp(-gate[i]))) * up[i];
+    }
+    ExpectNear(actual, expected, RoundingOf(actual.tensor().dtype) * 1.01 + 7 * 0x1p-24, {1e-30});
     return;
   }
   const bool is_silu = function == kernels::GateFunction::kSilu;
@@ -336,7 +339,8 @@ inline void CheckGates(kernels::Device& b, int64_t rows, const std::vector<int64
       const Matrix gate_values = gate.matrix(), up_values = up.matrix();
       for (const kernels::GateFunction function :
            {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu,
-            kernels::GateFunction::kClampedSwiglu, kernels::GateFunction::kProduct}) {
+            kernels::GateFunction::kClampedSwiglu, kernels::GateFunction::kProduct,
+            kernels::GateFunction::kSigmoid}) {
         const auto call = [&](kernels::Tensor to, kernels::Tensor by_gate, kernels::Tensor by_up) {
           b.ops().rows.GateMul(function, to, by_gate, by_up);
         };

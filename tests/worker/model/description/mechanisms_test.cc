@@ -107,16 +107,15 @@ json Lfm2() {
 TEST(MechanismsTest, ShortConvolutionsStandWhereLayersDoNotAttend) {
   json config = With(Lfm2(), {{"layer_types", {"conv", "full_attention", "conv"}}});
   ModelConfig parsed = *Parse(config);
-  EXPECT_THAT(parsed.mixers, ElementsAre(Mixer::kShortConv, Mixer::kAttention, Mixer::kShortConv));
+  EXPECT_THAT(parsed.states.layers, ElementsAre(true, false, true));
   EXPECT_TRUE(parsed.has_states());
-  EXPECT_EQ(parsed.short_conv.width, 3);
-  EXPECT_EQ(parsed.NumAttentionBefore(3), 1);
-  EXPECT_EQ(parsed.NumStatesBefore(2), 1);
+  EXPECT_EQ(parsed.states.conv_width, 3);
+  EXPECT_EQ(parsed.num_kv_layers(), 1);
   EXPECT_TRUE(parsed.tied_embeddings);
   // Older files list the layers that attend, and none of the others.
   config = With(Lfm2(), {{"full_attn_idxs", {0, 2}}, {"tie_embedding", false}});
   parsed = *Parse(config);
-  EXPECT_THAT(parsed.mixers, ElementsAre(Mixer::kAttention, Mixer::kShortConv, Mixer::kAttention));
+  EXPECT_THAT(parsed.states.layers, ElementsAre(false, true, false));
   EXPECT_FALSE(parsed.tied_embeddings);
   // Without either all layers attend.
   EXPECT_FALSE(Parse(Lfm2())->has_states());
@@ -151,6 +150,7 @@ TEST(MechanismsTest, ErrorsOfConvolutionsNameTheField) {
   EXPECT_THAT(error({{"block_ffn_dim_multiplier", 999}, {"block_ff_dim", 1 << 20}}),
               HasSubstr("block_ffn_dim_multiplier"));
   EXPECT_THAT(error({{"use_pos_enc", false}}), HasSubstr("use_pos_enc"));
+  EXPECT_THAT(error({{"full_attn_idxs", {1}}, {"head_dim", 24}}), HasSubstr("head_dim"));
 }
 
 TEST(MechanismsTest, TheTextPartOfAModelForImagesIsRead) {
@@ -196,6 +196,27 @@ TEST(MechanismsTest, FieldsThatNobodyReadsAreRefusedUnlessTheyAreOffOrAllowed) {
   EXPECT_THAT(
       Error(With(Llama(), {{"architectures", {"Cohere2ForCausalLM"}}, {"use_qk_norm", true}})),
       HasSubstr("use_qk_norm"));
+}
+
+TEST(MechanismsTest, LayersWithTheDeltaRuleAreNamedByAListOrAPeriod) {
+  const json qwen = With(Llama(), {{"architectures", {"Qwen3_5ForCausalLM"}}});
+  const ModelConfig parsed = *Parse(qwen);
+  EXPECT_THAT(parsed.states.layers, ElementsAre(true, true, true, false));
+  EXPECT_EQ(parsed.states.num_heads, 32);
+  EXPECT_EQ(parsed.rotary_dim, 64);
+  EXPECT_TRUE(parsed.output_gate && parsed.gains_less_one);
+  EXPECT_EQ(Parse(With(qwen, {{"full_attention_interval", 2}}))->num_state_layers(), 2);
+  const json types = {"full_attention", "linear_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(Parse(With(qwen, {{"layer_types", types}}))->states.layers,
+              ElementsAre(false, true, false, false));
+  EXPECT_THAT(Error(With(qwen, {{"linear_num_key_heads", 5}})),
+              HasSubstr("linear_num_value_heads"));
+  EXPECT_THAT(Error(With(qwen, {{"full_attention_interval", 5}})), HasSubstr("full_attention"));
+  EXPECT_THAT(Error(With(qwen, {{"linear_conv_kernel_dim", 1}})),
+              HasSubstr("linear_conv_kernel_dim"));
+  EXPECT_THAT(Error(With(qwen, {{"attn_output_gate", false}})), HasSubstr("attn_output_gate"));
+  EXPECT_THAT(Error(With(qwen, {{"layer_types", {"conv", "conv", "conv", "full_attention"}}})),
+              HasSubstr("linear_attention"));
 }
 
 TEST(MechanismsTest, EveryFamilyHasDefaultsThatParse) {

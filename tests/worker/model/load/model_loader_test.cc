@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
+#include "services/base/check.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/run/plan_builder.h"
 
@@ -51,6 +53,48 @@ TEST(LoaderTest, DescribesWhatItLoaded) {
   EXPECT_LT(loaded->ranks[0].weight_bytes, 2 * loaded->num_parameters + 64 * 64);
   // The KV cache has 2 layers, keys and values, 64 blocks of 16 tokens, and 16 elements of 2 bytes.
   EXPECT_EQ(loaded->ranks[0].kv_bytes, 2 * 2 * 64 * 16 * 16 * 2);
+}
+
+TEST(LoaderTest, ModelsWithStatesGetSlots) {
+  const TinyModel model({.family = "qwen3_5_text", .num_layers = 3});
+  LoadOptions options = Options(model);
+  options.state_slots.most = 9;
+  const auto loaded = LoadModel(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  // A slot has, in 2 layers, 3 rows of 2 * 2 * 6 + 4 * 10 channels and 4 matrices of 6 x 10.
+  constexpr int64_t kSlot = 2 * 4 * (3 * (2 * 2 * 6 + 4 * 10) + 4 * 60);
+  EXPECT_EQ(EstimateLoad(options)->bytes_per_state_slot, kSlot);
+  // Keys and values are those of the one other layer.
+  constexpr int64_t kBlocks = 2 * 64 * 16 * 16 * 4;
+  EXPECT_EQ(loaded->ranks[0].kv_bytes, kBlocks);
+  EXPECT_EQ(loaded->num_state_slots, 9);
+  EXPECT_GE(loaded->ranks[0].state_bytes, loaded->num_state_slots * kSlot);
+  // A prompt in one step gives the token that it gives in two.
+  const std::vector<int32_t> tokens = {5, 6, 7, 8, 9};
+  const auto sample = [&](int begin, int end, int from, int to) {
+    testing::PlanBuilder builder(/*block_size=*/16, /*max_blocks=*/1);
+    const auto part =
+        std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    builder.Add(0, begin, part, testing::LastOf(part), {.temperature = 0}).KeepState(from, to);
+    CONTINUO_CHECK(loaded->executor->Start(builder.plan(), [](std::span<uint32_t>) {}).ok());
+    return loaded->executor->Finish()->token_ids[0];
+  };
+  const int32_t whole = sample(0, 5, -1, 0);
+  sample(0, 2, -1, 7);
+  EXPECT_EQ(sample(2, 5, 7, 7), whole);
+  options.state_slots.most = 1;
+  EXPECT_THAT(Error(options), HasSubstr("state_slots is 1"));
+  options.state_slots.most = 9;
+  // Heads are divided in whole groups.
+  options.tensor_parallel = 2;
+  EXPECT_TRUE(LoadModel(options).ok());
+  const TinyModel groups(
+      {.family = "qwen3_5_text",
+       .num_layers = 3,
+       .extra_config = R"({"linear_num_key_heads": 3, "linear_num_value_heads": 6})"});
+  options = Options(groups);
+  options.tensor_parallel = 4;
+  EXPECT_THAT(Error(options), HasSubstr("6 heads of recurrent states"));
 }
 
 TEST(LoaderTest, TellsHowManyThreadsCompute) {

@@ -48,6 +48,15 @@ class PlanBuilder {
     return *this;
   }
 
+  // Says where the state before the first row of the sequence that was added last is (-1: zeros),
+  // and which slot receives the one behind its last row.
+  PlanBuilder& KeepState(int from, int to) {
+    plan_.state_from.push_back(from);
+    plan_.state_to.resize(static_cast<size_t>(plan_.num_rows()), -1);
+    plan_.state_to.back() = to;
+    return *this;
+  }
+
   model::StepPlan& plan() { return plan_; }
 
  private:

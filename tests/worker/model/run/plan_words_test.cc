@@ -39,6 +39,20 @@ TEST(PlanWordsTest, AStepIsFilledUpWithSequencesOfOneTokenInTheSpareBlock) {
   }
 }
 
+TEST(PlanWordsTest, SequencesThatFillUpAStepHaveNoStates) {
+  PlanBuilder builder(4, 2);
+  builder.Add(0, 5, std::vector<int32_t>{11}, std::vector<int32_t>{0}).KeepState(3, 4);
+  PlanWords words;
+  words.Set(builder.plan(), std::vector<int32_t>{0}, 4,
+            {.num_sequences = 2, .columns = 2, .spare_block = 9});
+  EXPECT_THAT(Of(words, words.state_from()), ElementsAre(3, -1, -1));
+  EXPECT_THAT(Of(words, words.state_to()), ElementsAre(4, -1, -1));
+  builder.plan().state_from.clear();
+  builder.plan().state_to.clear();
+  words.Set(builder.plan(), std::vector<int32_t>{0}, 4, {.columns = 2});
+  EXPECT_TRUE(Of(words, words.state_from()).empty());
+}
+
 TEST(PlanWordsTest, APlanThatIsNotFilledUpIsItself) {
   PlanBuilder builder(4, 2);
   const std::vector<int32_t> tokens = {7, 8, 9};
