@@ -51,7 +51,7 @@ def distribution(name, shape, gains_less_one):
         return 0, 1.0
     if name.endswith("sinks"):
         return 0, 2.0
-    if len(shape) == 1 or name.endswith("e_score_correction_bias"):
+    if len(shape) == 1 or name.endswith(("e_score_correction_bias", "expert_bias")):
         is_gain = name.endswith("norm.weight")
         gains_less_one = gains_less_one and not name.endswith("linear_attn.norm.weight")
         return (0 if gains_less_one or not is_gain else 1), 0.25
@@ -142,6 +142,21 @@ CASES = {
                        {"model_type": "qwen3_5", "text_config": base(**QWEN3_5), "vision_config": TINY_VISION["qwen3_5"],
                         "image_token_id": 22, "video_token_id": 21, "vision_start_token_id": 20,
                         "vision_end_token_id": 19, "tie_word_embeddings": False}, {}),
+    "qwen3_5_moe": ("Qwen3_5MoeForCausalLM",
+                    base("intermediate_size", **{**QWEN3_5, **MOE, "model_type": "qwen3_5_moe_text"}, num_experts=6,
+                         shared_expert_intermediate_size=28),
+                    {"num_experts_per_tok": 3, "norm_topk_prob": False, "mlp_only_layers": [1]}),
+    "qwen3_next": ("Qwen3NextForCausalLM",
+                   base(**{**QWEN3_5, **MOE, "model_type": "qwen3_next", "rope_parameters": None},
+                        num_experts=6, shared_expert_intermediate_size=28, decoder_sparse_step=1, mlp_only_layers=[2],
+                        norm_topk_prob=True, rope_theta=100.0, partial_rotary_factor=0.5),
+                   {"num_experts_per_tok": 3, "norm_topk_prob": False, "partial_rotary_factor": 1.0}),
+    "lfm2_moe": ("Lfm2MoeForCausalLM",
+                 base("rms_norm_eps", **MOE, num_hidden_layers=4, norm_eps=1e-5, rope_theta=50.0, num_experts=6,
+                      num_dense_layers=1, use_expert_bias=True, norm_topk_prob=True, routed_scaling_factor=1.5,
+                      layer_types=["conv", FULL, "conv", FULL], conv_L_cache=3, conv_bias=False, model_type="lfm2_moe"),
+                 {"num_experts_per_tok": 3, "norm_topk_prob": False, "routed_scaling_factor": 1.0,
+                  "rope_theta": 10000.0}),
     "ministral": ("MinistralForCausalLM", base(head_dim=8, sliding_window=5, layer_types=[SLIDING, FULL, SLIDING],
                                                model_type="ministral"), {"sliding_window": 8}),
     "ministral3": ("Ministral3ForCausalLM",
@@ -335,7 +350,7 @@ def make(name):
         {k: v for k, v in reference_config.items() if k != "architectures"})
     settings._attn_implementation = "eager"
     model = model_class(settings).double().eval()
-    less_one = "Gemma" in architecture or "Qwen3_5" in architecture
+    less_one = any(part in architecture for part in ("Gemma", "Qwen3_5", "Qwen3Next"))
     stored, state = {}, {}
     parameters = dict(model.named_parameters())  # tied ones once
     for own, parameter in parameters.items():

@@ -147,7 +147,9 @@ TEST_P(StatesTest, StatesAreKeptWhereNoRowIsSampled) {
   ExpectSame(logits, {expected.end() - static_cast<std::ptrdiff_t>(logits.size()), expected.end()});
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, StatesTest, ::testing::Values("lfm2", "qwen3_5"),
+INSTANTIATE_TEST_SUITE_P(Goldens, StatesTest,
+                         ::testing::Values("lfm2", "lfm2_bias", "lfm2_moe", "qwen3_5",
+                                           "qwen3_5_moe", "qwen3_next"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -174,6 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"lfm2", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen3_5_text", kernels::DType::kF32}, Case{"qwen3_5_text", kernels::DType::kBF16},
         Case{"qwen3_5_text", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
+        Case{"qwen3_5_moe_text", kernels::DType::kF32}, Case{"qwen3_next", kernels::DType::kF32},
+        Case{"lfm2_moe", kernels::DType::kF32},
         Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},

@@ -36,6 +36,12 @@ ExpertTensorNames TensorNamesOf(ExpertNames names) {
       return {.correction = "mlp.moe_statics.e_score_correction_bias", .correction_is_row = true};
     case ExpertNames::kGptOss:
       return {.router = "router"};
+    case ExpertNames::kLfm2:
+      return {.block = "feed_forward.",
+              .correction = "feed_forward.expert_bias",
+              .gate = "w1",
+              .up = "w3",
+              .down = "w2"};
   }
   return {};
 }

@@ -35,6 +35,7 @@ Names NamesOf(const ModelConfig& c) {
   switch (c.names) {
     case WeightNames::kLlama:
     case WeightNames::kMixtral:
+    case WeightNames::kQwen3Next:
       break;
     case WeightNames::kFused:
       names.qkv = "qkv_proj";

@@ -218,8 +218,8 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
   config.hidden_size = size("hidden_size", kMaxHiddenSize);
   // The field's older name in LFM2.
   const bool is_block = family.states == StateKind::kConv && json.Has("block_ff_dim");
-  config.intermediate_size =
-      size(is_block ? "block_ff_dim" : "intermediate_size", kMaxIntermediateSize);
+  config.intermediate_size = size(is_block ? "block_ff_dim" : "intermediate_size",
+                                  kMaxIntermediateSize, family.intermediate_size);
   if (is_block) json.Raw("intermediate_size");
   config.num_layers = size("num_hidden_layers", kMaxLayers);
   config.num_heads = size("num_attention_heads", kMaxHeads, family.num_heads);

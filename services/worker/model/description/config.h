@@ -70,6 +70,7 @@ enum class WeightNames : uint8_t {
   kHunYuan,    // kLlama with self_attn.query_layernorm and key_layernorm
   kStarCoder,  // mlp.c_fc and c_proj
   kLfm2,       // kLlama with operator_norm, ffn_norm, feed_forward.w1 (gate), w3 (up), w2 (down)
+  kQwen3Next,  // kLlama with linear_attn.in_proj_qkvz and in_proj_ba, stacked by groups of heads
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
 };
 
@@ -81,6 +82,7 @@ enum class ExpertNames : uint8_t {
   kGranite,   // block_sparse_moe.router.layer, shared_mlp.input_linear, output_linear
   kErnie,     // kDeepSeek with mlp.moe_statics.e_score_correction_bias
   kGptOss,    // mlp.router, with a bias
+  kLfm2,      // feed_forward.gate, feed_forward.experts.0.w1 (gate), w3 (up), w2 (down)
 };
 
 // Layers whose MLP is a choice among many (a mixture of experts). The router's members are those of

@@ -34,7 +34,7 @@ void ReadSteps(JsonObject& json, std::vector<bool>& layers) {
 // Layers behind the dense ones, by their number or by a list of all layers' kinds.
 void ReadAfterDense(const ExpertFacts& facts, JsonObject& json, std::vector<bool>& layers) {
   const nlohmann::json& types = json.Raw("mlp_layer_types");
-  const int64_t first = json.Int("first_k_dense_replace", 0, kMaxIndex, facts.num_dense);
+  const int64_t first = json.Int(facts.dense_field, 0, kMaxIndex, facts.num_dense);
   for (size_t i = 0; i < layers.size(); ++i) layers[i] = static_cast<int64_t>(i) >= first;
   if (types.is_null()) return;
   if (!types.is_array() || types.size() != layers.size()) {
@@ -115,7 +115,9 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
   experts.normalise = facts.normalise_field == nullptr
                           ? facts.normalise
                           : json.Bool(facts.normalise_field, facts.normalise);
-  experts.correction = facts.correction;
+  experts.correction = facts.correction_field == nullptr
+                           ? facts.correction
+                           : json.Bool(facts.correction_field, facts.correction);
   experts.by_top_two = facts.by_top_two;
   if (facts.by_groups) ReadGroups(facts, json, experts);
   experts.factor = facts.factor;

@@ -51,7 +51,7 @@ struct BiasField {
 enum class ExpertLayers : uint8_t {
   kAll,
   kBySteps,     // every decoder_sparse_step-th but those of mlp_only_layers
-  kAfterDense,  // those from first_k_dense_replace on, or by mlp_layer_types
+  kAfterDense,  // those from the number of the dense ones on, or by mlp_layer_types
   kInRange,     // every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index
 };
 
@@ -67,13 +67,15 @@ struct ExpertFacts {
   const char* size_field = "moe_intermediate_size";
   int size = 0;
   ExpertLayers layers = ExpertLayers::kAll;
-  int num_dense = 0;  // of kAfterDense
+  const char* dense_field = "first_k_dense_replace";  // of kAfterDense
+  int num_dense = 0;
   ExpertNames names = ExpertNames::kDeepSeek;
   bool biases = false;
 
   bool by_sigmoid = false;
   const char* normalise_field = nullptr;
   bool normalise = false;
+  const char* correction_field = nullptr;
   bool correction = false;
   bool by_groups = false;  // reads n_group and topk_group; in DeepSeek V2 where topk_method says so
   int num_groups = 1, top_groups = 1;
@@ -95,7 +97,7 @@ struct Family {
   std::string_view title;  // for people: "Llama 2 and 3"
   int context_length;
   // Where the fields are absent; 0: they have to be there.
-  int vocab_size = 0, num_heads = 0, num_kv_heads = 0;
+  int vocab_size = 0, intermediate_size = 0, num_heads = 0, num_kv_heads = 0;
   int head_dim = 0;  // where the field is absent; 0: hidden_size / num_attention_heads
   bool tied_embeddings = false;
   WeightNames names = WeightNames::kLlama;

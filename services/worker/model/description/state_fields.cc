@@ -55,8 +55,8 @@ std::vector<bool> ReadLayers(const Family& family, JsonObject& json, size_t num_
   return has_state;
 }
 
-// LFM2's files state the width of an MLP before it is cut to two thirds, multiplied and rounded up
-// (transformers, modeling_lfm2, Lfm2MLP).
+// Files of LFM2 without experts state the width of an MLP before it is cut to two thirds,
+// multiplied and rounded up (transformers, modeling_lfm2, Lfm2MLP).
 void AdjustInner(JsonObject& json, ModelConfig& config) {
   const bool adjusts = json.Bool("block_auto_adjust_ff_dim", true);
   const int64_t unit = json.Int("block_multiple_of", 1, kMaxIntermediateSize, 256);
@@ -96,7 +96,7 @@ void ParseStates(const Family& family, JsonObject& json, ModelConfig& config) {
     if (config.num_heads * config.head_dim != config.hidden_size) {
       json.Fail("head_dim", "with convolutions, heads must be as wide as hidden_size together");
     }
-    AdjustInner(json, config);
+    if (family.experts.count_field == nullptr) AdjustInner(json, config);
     if (json.Has("tie_embedding")) config.tied_embeddings = json.Bool("tie_embedding", true);
     return;
   }
