@@ -146,6 +146,11 @@ void AddStates(const ModelConfig& c, std::vector<Mechanism>& out) {
           {"gated delta rule in place of attention",
            absl::StrCat(s.num_heads, " heads of ", s.key_dim, " x ", s.value_dim, " in ", where)});
       break;
+    case model::StateKind::kSum:
+      out.push_back(
+          {"state space of Mamba-2 in place of attention",
+           absl::StrCat(s.num_heads, " heads of ", s.key_dim, " x ", s.value_dim, " in ", where)});
+      break;
   }
 }
 

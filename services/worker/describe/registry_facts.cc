@@ -29,6 +29,9 @@ Json MechanismsOf(const model::Family& family) {
                  // Longer than any window, which a shorter context would hide.
                  {"max_position_embeddings", 1 << 20}};
   if (family.states == model::StateKind::kConv) config["full_attn_idxs"] = {1};
+  if (family.states == model::StateKind::kSum) {
+    config["layer_types"] = {"mamba", "attention", "mamba", "mamba"};
+  }
   const absl::StatusOr<model::ModelConfig> parsed = model::ParseModelConfig(config.dump(), "");
   return parsed.ok() ? Json(MechanismNames(*parsed)) : Json(nullptr);
 }

@@ -51,6 +51,8 @@ inline constexpr const char* kFamilyGoldens[] = {
     "lfm2",
     "lfm2_bias",
     "lfm2_moe",
+    "granite_hybrid",
+    "granite_hybrid_dense",
     "llama_yarn",
     "minicpm",
     "ministral",

@@ -47,7 +47,7 @@ def distribution(name, shape, gains_less_one):
         return 0, 8.0
     if name.endswith("A_log"):  # some states last long, some do not
         return 0, 2.0
-    if len(shape) == 3:  # taps of a convolution
+    if len(shape) == 3 and "conv" in name:  # taps
         return 0, 1.0
     if name.endswith("sinks"):
         return 0, 2.0
@@ -88,6 +88,13 @@ QWEN3_5 = dict(num_hidden_layers=4, head_dim=8, full_attention_interval=3, layer
                linear_num_value_heads=4, attn_output_gate=True, mamba_ssm_dtype="float32", mtp_num_hidden_layers=1,
                rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5,
                                 "mrope_section": [2, 1, 1], "mrope_interleaved": True}, model_type="qwen3_5_text")
+
+GRANITE_H = dict(num_hidden_layers=4, layer_types=["mamba", "mamba", "attention", "mamba"], mamba_n_heads=6,
+                 mamba_n_groups=1, mamba_d_state=10, mamba_d_head=8, mamba_d_conv=4, mamba_expand=2,
+                 mamba_conv_bias=True, mamba_proj_bias=False, mamba_chunk_size=256, shared_intermediate_size=28,
+                 embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.22, logits_scaling=2.0,
+                 normalization_function="rmsnorm", init_method="mup", attention_bias=False,
+                 model_type="granitemoehybrid")
 
 # Name -> architecture, config.json as such models are published with, and changes of a field of it that must
 # move the logits or be refused, which shows that the tests can fail.
@@ -157,6 +164,14 @@ CASES = {
                       layer_types=["conv", FULL, "conv", FULL], conv_L_cache=3, conv_bias=False, model_type="lfm2_moe"),
                  {"num_experts_per_tok": 3, "norm_topk_prob": False, "routed_scaling_factor": 1.0,
                   "rope_theta": 10000.0}),
+    "granite_hybrid": ("GraniteMoeHybridForCausalLM",
+                       base(**GRANITE_H, num_local_experts=5, num_experts_per_tok=2, position_embedding_type="nope"),
+                       {"num_experts_per_tok": 3, "position_embedding_type": "rope", "residual_multiplier": 0.5,
+                        "time_step_limit": [0.5, 0.6], "rms_norm_eps": 0.5, "mamba_proj_bias": True}),
+    "granite_hybrid_dense": ("GraniteMoeHybridForCausalLM",
+                             base(**{**GRANITE_H, "mamba_conv_bias": False, "mamba_d_head": "auto"},
+                                  num_local_experts=0, position_embedding_type="rope", rope_theta=50.0),
+                             {"rope_theta": 10000.0}),
     "ministral": ("MinistralForCausalLM", base(head_dim=8, sliding_window=5, layer_types=[SLIDING, FULL, SLIDING],
                                                model_type="ministral"), {"sliding_window": 8}),
     "ministral3": ("Ministral3ForCausalLM",

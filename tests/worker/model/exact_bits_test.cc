@@ -175,7 +175,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"qwen3_5_text", kernels::DType::kF32}, Case{"qwen3_5_text", kernels::DType::kBF16},
         Case{"qwen3_5_text", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
         Case{"qwen3_5_moe_text", kernels::DType::kF32}, Case{"qwen3_next", kernels::DType::kF32},
-        Case{"lfm2_moe", kernels::DType::kF32},
+        Case{"lfm2_moe", kernels::DType::kF32}, Case{"granitemoehybrid", kernels::DType::kF32},
+        Case{"granitemoehybrid", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
         Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
@@ -345,11 +346,24 @@ TEST(PinnedBitsTest, LogitsOfNewerFamiliesAreThoseOfTheArithmeticVersion) {
 TEST(PinnedBitsTest, LogitsOfStatesAreThoseOfTheArithmeticVersion) {
   const std::map<std::string, std::map<std::string, std::string>> pinned = {
       {"scalar",
-       {{"lfm2", "0220f50c2cc316364299a0a377d0e49e"},
-        {"qwen3_5_text", "dbdad877c66928fe9f4ba2bf720d86f8"}}},
+       {
+           {"lfm2", "0220f50c2cc316364299a0a377d0e49e"},
+           {"qwen3_5_text", "dbdad877c66928fe9f4ba2bf720d86f8"},
+           {"lfm2_moe", "e3eb7f555a2f73d611965db4a7d70a7e"},
+           {"qwen3_5_moe_text", "cd3e4d9af8d4cb404696fa9e66ec6491"},
+           {"qwen3_next", "33ecce9a50790458b471a4a8ab043886"},
+           {"granitemoehybrid", "82781f2693e0d7743613de4f53ce4b08"},
+       }},
       {"avx2",
-       {{"lfm2", "0b2a0498ec540f8e9b7c15832e1d2e35"},
-        {"qwen3_5_text", "e7addf597b0d41e0008c874215ba6751"}}}};
+       {
+           {"lfm2", "0b2a0498ec540f8e9b7c15832e1d2e35"},
+           {"qwen3_5_text", "e7addf597b0d41e0008c874215ba6751"},
+           {"lfm2_moe", "5670ce9c7869b7c0c3c4e35863b9ed2e"},
+           {"qwen3_5_moe_text", "5afa81a1bd43abbd7c5056de61ba0de7"},
+           {"qwen3_next", "16a9cbd4161868356c13ee6ac01d5304"},
+           {"granitemoehybrid", "19954130207b48d93b7a29ec1ba051f9"},
+       }},
+  };
   const std::vector<std::string> usable = UsableIsas();
   for (const auto& [isa, digests] : pinned) {
     if (std::ranges::find(usable, isa) == usable.end()) continue;

@@ -100,6 +100,9 @@ std::string RareSummary(const ModelConfig& c) {
     absl::StrAppend(&text, " states=", static_cast<int>(s.kind), ",", s.conv_width, ",",
                     s.conv_bias, ",", s.num_heads, ",", s.num_key_heads, ",", s.key_dim, ",",
                     s.value_dim, " in ", absl::StrJoin(s.layers, ","));
+    if (s.kind == StateKind::kSum) {
+      absl::StrAppend(&text, " steps=", s.least_step, ",", s.most_step);
+    }
   }
   if (c.is_latent()) {
     absl::StrAppend(&text, " latent=", c.latent.kv_rank, ",", c.latent.q_rank, ",",

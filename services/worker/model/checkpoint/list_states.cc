@@ -16,6 +16,7 @@ struct Channels {
   Cut cut;
   int64_t of_head;
   kernels::Tensor& taps;
+  kernels::Tensor& bias;
 };
 
 // Adds a convolution's weights, stored [channels, 1, width], as rows of one tap each.
@@ -33,6 +34,15 @@ void ListTaps(const std::string& name, int64_t all, int64_t width, const Channel
   }
 }
 
+void ListTapsBias(const std::string& name, int64_t all, const Channels& channels, Lister& list) {
+  list.Add({.name = name,
+            .shape = {all},
+            .rows = {channels.begin, channels.begin + channels.count},
+            .cut = channels.cut,
+            .of_head = channels.of_head,
+            .vector = &channels.bias});
+}
+
 void ListConv(const ModelConfig& c, const std::string& layer, LayerWeights& w, Lister& list) {
   const int64_t hidden = c.hidden_size, dim = c.states.value_dim;
   const std::string prefix = layer + "conv.";
@@ -40,7 +50,7 @@ void ListConv(const ModelConfig& c, const std::string& layer, LayerWeights& w, L
   list.Joined(prefix + "in_proj", hidden,
               {{hidden, cut, w.states.q}, {hidden, cut, w.states.z}, {hidden, cut, w.states.v}});
   ListTaps(prefix + "conv.weight", hidden, c.states.conv_width,
-           {0, hidden, cut, dim, w.states.q_taps}, list);
+           {0, hidden, cut, dim, w.states.q_taps, w.states.taps_bias}, list);
   list.Matrix(prefix + "out_proj", hidden, hidden, Cut::kStateHeadColumns, w.o);
   if (!c.states.conv_bias) return;
   kernels::Tensor* const biases[] = {&w.states.q_bias, &w.states.z_bias, &w.states.v_bias};
@@ -115,9 +125,9 @@ void ListDelta(const ModelConfig& c, const std::string& layer, LayerWeights& w, 
   } else {
     ListProducts(s, prefix, hidden, to, list);
   }
-  const Channels parts[] = {{0, keys, Cut::kStateKeyRows, 0, to.q_taps},
-                            {keys, keys, Cut::kStateKeyRows, 0, to.k_taps},
-                            {2 * keys, values, Cut::kStateHeadRows, 0, to.v_taps}};
+  const Channels parts[] = {{0, keys, Cut::kStateKeyRows, 0, to.q_taps, to.taps_bias},
+                            {keys, keys, Cut::kStateKeyRows, 0, to.k_taps, to.k_taps_bias},
+                            {2 * keys, values, Cut::kStateHeadRows, 0, to.v_taps, to.v_taps_bias}};
   for (const Channels& part : parts) {
     ListTaps(prefix + "conv1d.weight", all, s.conv_width, part, list);
   }
@@ -131,14 +141,54 @@ void ListDelta(const ModelConfig& c, const std::string& layer, LayerWeights& w, 
   list.Matrix(prefix + "out_proj", hidden, values, Cut::kStateHeadColumns, w.o);
 }
 
+// The products are stored as one: z, and behind it what the convolution takes, x (values), B (keys)
+// and C (queries), and the steps.
+void ListSum(const ModelConfig& c, const std::string& layer, LayerWeights& w, Lister& list) {
+  const StateConfig& s = c.states;
+  const int64_t hidden = c.hidden_size, heads = s.num_heads, values = heads * s.value_dim;
+  const int64_t keys = int64_t{s.num_key_heads} * s.key_dim, all = values + 2 * keys;
+  const std::string prefix = layer + "mamba.";
+  StateWeights& to = w.states;
+  list.Joined(prefix + "in_proj", hidden,
+              {{values, Cut::kStateHeadRows, to.z},
+               {values, Cut::kStateHeadRows, to.v},
+               {keys, Cut::kStateKeyRows, to.k},
+               {keys, Cut::kStateKeyRows, to.q},
+               {heads, Cut::kStateHeadRows, to.step}});
+  list.last().of_head = 1;
+  const Channels parts[] = {{0, values, Cut::kStateHeadRows, 0, to.v_taps, to.v_taps_bias},
+                            {values, keys, Cut::kStateKeyRows, 0, to.k_taps, to.k_taps_bias},
+                            {values + keys, keys, Cut::kStateKeyRows, 0, to.q_taps, to.taps_bias}};
+  for (const Channels& part : parts) {
+    ListTaps(prefix + "conv1d.weight", all, s.conv_width, part, list);
+  }
+  if (s.conv_bias) {
+    for (const Channels& part : parts) ListTapsBias(prefix + "conv1d.bias", all, part, list);
+  }
+  list.Vector(prefix + "A_log", heads, Cut::kStateHeadRows, to.rate);
+  list.last().of_head = 1;
+  list.last().is_log_rate = true;
+  list.Vector(prefix + "dt_bias", heads, Cut::kStateHeadRows, to.step_bias);
+  list.last().of_head = 1;
+  list.Vector(prefix + "D", heads, Cut::kStateHeadRows, to.skip);
+  list.last().of_head = 1;
+  list.Vector(prefix + "norm.weight", values, Cut::kStateHeadRows, to.gain);
+  list.Matrix(prefix + "out_proj", hidden, values, Cut::kStateHeadColumns, w.o);
+}
+
 }  // namespace
 
 void ListStates(const ModelConfig& config, const std::string& layer, LayerWeights& weights,
                 Lister& list) {
-  if (config.states.kind == StateKind::kConv) {
-    ListConv(config, layer, weights, list);
-  } else {
-    ListDelta(config, layer, weights, list);
+  switch (config.states.kind) {
+    case StateKind::kNone:
+      break;
+    case StateKind::kConv:
+      return ListConv(config, layer, weights, list);
+    case StateKind::kDelta:
+      return ListDelta(config, layer, weights, list);
+    case StateKind::kSum:
+      return ListSum(config, layer, weights, list);
   }
 }
 

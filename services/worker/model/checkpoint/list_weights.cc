@@ -37,6 +37,11 @@ Names NamesOf(const ModelConfig& c) {
     case WeightNames::kMixtral:
     case WeightNames::kQwen3Next:
       break;
+    case WeightNames::kHybrid:
+      names.mlp = "shared_mlp.";
+      names.gate_up = "input_linear";
+      names.down = "output_linear";
+      break;
     case WeightNames::kFused:
       names.qkv = "qkv_proj";
       names.gate_up = "gate_up_proj";

@@ -59,6 +59,7 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   for (int r = 0; r <= size; ++r) {
     shard.vocab_begin.push_back(CutAt(config.vocab_size, r, size));
     shard.head_begin.push_back(CutAt(config.num_heads, r, size));
+    shard.state_head_begin.push_back(CutAt(states.num_heads, r, size));
     // A KV head is first held by the rank of the first of its query heads.
     shard.kv_head_begin.push_back((shard.head_begin.back() + group - 1) / group);
   }

@@ -38,6 +38,7 @@ struct Shard {
   std::vector<int64_t> state_splits;   // likewise of a layer with state: heads * value_dim
   // The first vocabulary row of every rank's part, and the end.
   std::vector<int64_t> vocab_begin;
+  std::vector<int64_t> state_head_begin;  // likewise of heads of states
   // Likewise its first head, and its first KV head among those that no rank before it holds.
   std::vector<int64_t> head_begin, kv_head_begin;
 };

@@ -41,16 +41,18 @@ struct LatentWeights {
 
 // One rank's part of a layer with state, the output projection aside (StateConfig). H, K: this
 // rank's heads and key heads. A short convolution has b as q, x as v and c as z, of H * value_dim
-// rows, q_taps and the biases, where there are any; no other has biases.
+// rows, and of convolutions q's alone.
 struct StateWeights {
   kernels::Weight q, k;  // [K * key_dim, hidden]
   kernels::Weight v, z;  // [H * value_dim, hidden]
-  kernels::Tensor q_bias, v_bias, z_bias, taps_bias;
-  kernels::Tensor q_taps;           // [width, rows of q], the oldest row's first
-  kernels::Tensor k_taps, v_taps;   // likewise
+  kernels::Tensor q_bias, v_bias, z_bias;
+  kernels::Tensor q_taps;          // [width, rows of q], the oldest row's first
+  kernels::Tensor k_taps, v_taps;  // likewise
+  kernels::Tensor taps_bias, k_taps_bias, v_taps_bias;
   kernels::Weight step, strength;   // [H, hidden]
   kernels::Tensor rate, step_bias;  // [H], as StateOps::StateDecay takes them
-  kernels::Tensor gain;             // [value_dim]
+  kernels::Tensor skip;             // [H], of kSum
+  kernels::Tensor gain;             // [value_dim], or [H * value_dim] of kSum
 };
 
 // One rank's part of a layer. Gains and biases are f32; tensors that the model does not have are

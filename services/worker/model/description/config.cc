@@ -220,6 +220,10 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
   const bool is_block = family.states == StateKind::kConv && json.Has("block_ff_dim");
   config.intermediate_size = size(is_block ? "block_ff_dim" : "intermediate_size",
                                   kMaxIntermediateSize, family.intermediate_size);
+  if (family.names == WeightNames::kHybrid) {
+    // That of experts, where there are any; else of the one MLP.
+    config.intermediate_size = size("shared_intermediate_size", kMaxIntermediateSize, 1024);
+  }
   if (is_block) json.Raw("intermediate_size");
   config.num_layers = size("num_hidden_layers", kMaxLayers);
   config.num_heads = size("num_attention_heads", kMaxHeads, family.num_heads);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,6 +71,7 @@ enum class WeightNames : uint8_t {
   kHunYuan,    // kLlama with self_attn.query_layernorm and key_layernorm
   kStarCoder,  // mlp.c_fc and c_proj
   kLfm2,       // kLlama with operator_norm, ffn_norm, feed_forward.w1 (gate), w3 (up), w2 (down)
+  kHybrid,     // kLlama with shared_mlp.input_linear (gate and up as rows) and output_linear
   kQwen3Next,  // kLlama with linear_attn.in_proj_qkvz and in_proj_ba, stacked by groups of heads
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
 };
@@ -123,6 +125,7 @@ enum class StateKind : uint8_t {
   kConv,   // a short convolution of LFM2: out = W (c · conv(b · x)), b, c and x products of the
            // input
   kDelta,  // the gated delta rule of Qwen3.5, behind a convolution, with a gated norm of each head
+  kSum,    // the state space of Mamba-2, behind a convolution; its gated norm is of all heads
 };
 
 // The layers with state of a model; all are of one kind.
@@ -130,10 +133,13 @@ struct StateConfig {
   StateKind kind = StateKind::kNone;
   std::vector<bool> layers;  // [num_layers]: which have a state; empty: none
   int conv_width = 0;        // rows that a convolution sees
-  bool conv_bias = false;    // of kConv: its products and the convolution have biases
+  // Of a convolution, and of kConv's products.
+  bool conv_bias = false;
   // Heads share keys and queries in groups of neighbours. Channels of kConv are heads of value_dim.
   int num_heads = 0, num_key_heads = 0;
   int key_dim = 0, value_dim = 0;  // of one head
+  // Of kSum: the bounds of a row's step (StateOps::StateDecay).
+  float least_step = 0, most_step = std::numeric_limits<float>::infinity();
 };
 
 // The description of a decoder, from the checked contents of config.json: what network/decoder

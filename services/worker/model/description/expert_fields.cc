@@ -94,10 +94,13 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
   const auto number = [&json](std::string_view field, int64_t min, int64_t max, int64_t fallback) {
     return static_cast<int>(json.Int(field, min, max, fallback));
   };
-  // Layers of some families are dense where there are none.
-  const int least = facts.layers == ExpertLayers::kBySteps ? 0 : 1;
+  const bool is_optional = facts.is_optional || facts.layers == ExpertLayers::kBySteps;
+  const int least = is_optional ? 0 : 1;
   experts.num_experts = number(facts.count_field, least, kMaxExperts, facts.count);
-  if (experts.num_experts == 0) return;
+  if (experts.num_experts == 0) {
+    for (const char* field : {facts.per_token_field, facts.size_field}) json.Raw(field);
+    return;
+  }
   const int64_t total = int64_t{experts.num_experts} * config.num_layers;
   if (total > kMaxExpertsOfAllLayers) {
     return json.Fail(facts.count_field,

@@ -29,6 +29,7 @@ enum class RopeScope : uint8_t {
   kWindowed,      // where there are windows, only layers that have one are rotated
   kWindowedOnly,  // only layers that have a window are rotated
   kListed,        // no_rope_layers, or every no_rope_layer_interval-th, are not rotated
+  kNamed,         // all are where position_embedding_type is rope, else none
 };
 
 // The fields that the multipliers of a family come from.
@@ -67,6 +68,7 @@ struct ExpertFacts {
   const char* size_field = "moe_intermediate_size";
   int size = 0;
   ExpertLayers layers = ExpertLayers::kAll;
+  bool is_optional = false;                           // without experts all MLPs are dense
   const char* dense_field = "first_k_dense_replace";  // of kAfterDense
   int num_dense = 0;
   ExpertNames names = ExpertNames::kDeepSeek;

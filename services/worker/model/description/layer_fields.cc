@@ -89,6 +89,14 @@ std::vector<bool> ReadRopeLess(JsonObject& json, size_t num_layers) {
 std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
                                  const std::vector<bool>& windowed) {
   std::vector<bool> without(windowed.size());
+  if (family.rope_scope == RopeScope::kNamed) {
+    const std::string type = json.String("position_embedding_type", "nope");
+    if (type != "rope" && type != "nope") {
+      json.Fail("position_embedding_type", "known are rope and nope");
+    }
+    without.assign(windowed.size(), type != "rope");
+    return without;
+  }
   if (family.rope_scope == RopeScope::kListed) return ReadRopeLess(json, windowed.size());
   const bool has_windows = WindowLength(family, json) > 0;
   if (family.rope_scope == RopeScope::kWindowedOnly ||

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ParseStates: which layers have a recurrent state in place of keys and values, and its sizes.
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -9,47 +10,63 @@
 namespace continuo::model {
 namespace {
 
-// The name of layers with a state in layer_types.
-std::string_view NameOf(StateKind kind) {
-  return kind == StateKind::kConv ? "conv" : "linear_attention";
+constexpr int kMaxConvWidth = 16;
+
+// The names of layers in layer_types.
+struct LayerNames {
+  std::string_view state, attention;
+};
+
+// Files of Granite 4 have names of their own.
+LayerNames NamesOf(StateKind kind, const nlohmann::json& types) {
+  if (kind == StateKind::kConv) return {"conv", "full_attention"};
+  for (const nlohmann::json& type : types) {
+    if (type == "mamba" || type == "attention") return {"mamba", "attention"};
+  }
+  return {"linear_attention", "full_attention"};
 }
 
-// Reads layer_types, or the older fields that say the same: a list of the layers with attention, or
-// their period.
-std::vector<bool> ReadLayers(const Family& family, JsonObject& json, size_t num_layers) {
-  std::vector<bool> has_state(num_layers);
-  const nlohmann::json& list = json.Raw("full_attn_idxs");
-  const int64_t period = json.Int("full_attention_interval", 1, kMaxLayers, 4);
-  const nlohmann::json& types = json.Raw("layer_types");
-  if (types.is_null() && family.states == StateKind::kConv) {
-    if (list.is_null()) return has_state;
-    has_state.assign(num_layers, true);
+// Reads the fields that name layers where there are no layer_types: a list of the layers with
+// attention, or their period.
+std::vector<bool> ReadOlderLayers(StateKind kind, JsonObject& json, size_t num_layers) {
+  std::vector<bool> has_state(num_layers, true);
+  if (kind == StateKind::kDelta) {
+    const int64_t period = json.Int("full_attention_interval", 1, kMaxLayers, 4);
+    for (size_t i = 0; i < num_layers; ++i) {
+      has_state[i] = static_cast<int64_t>(i + 1) % period != 0;
+    }
+  } else if (kind == StateKind::kConv) {
+    const nlohmann::json& list = json.Raw("full_attn_idxs");
+    if (list.is_null()) return std::vector<bool>(num_layers);
     if (!list.is_array()) json.Fail("full_attn_idxs", "it must be a list of layers");
     for (const nlohmann::json& layer : list) {
       if (!layer.is_number_unsigned() || layer.get<uint64_t>() >= num_layers) {
         json.Fail("full_attn_idxs", absl::StrCat("it must be a list of layers below ", num_layers));
-        return has_state;
+        break;
       }
       has_state[layer.get<size_t>()] = false;
     }
-    return has_state;
   }
-  if (types.is_null()) {
-    for (size_t i = 0; i < num_layers; ++i) {
-      has_state[i] = static_cast<int64_t>(i + 1) % period != 0;
-    }
-    return has_state;
-  }
+  return has_state;
+}
+
+// Which layers have a state.
+std::vector<bool> ReadLayers(StateKind kind, JsonObject& json, size_t num_layers) {
+  const std::vector<bool> older = ReadOlderLayers(kind, json, num_layers);
+  const nlohmann::json& types = json.Raw("layer_types");
+  if (types.is_null()) return older;
+  std::vector<bool> has_state(num_layers);
   if (!types.is_array() || types.size() != num_layers) {
     json.Fail("layer_types",
               absl::StrCat("it must have one entry for each of ", num_layers, " layers"));
     return has_state;
   }
+  const LayerNames names = NamesOf(kind, types);
   for (size_t i = 0; i < num_layers; ++i) {
-    has_state[i] = types[i] == NameOf(family.states);
-    if (!has_state[i] && types[i] != "full_attention") {
-      json.Fail("layer_types",
-                absl::StrCat("known are full_attention and ", std::string(NameOf(family.states))));
+    has_state[i] = types[i] == names.state;
+    if (!has_state[i] && types[i] != names.attention) {
+      json.Fail("layer_types", absl::StrCat("known are ", std::string(names.attention), " and ",
+                                            std::string(names.state)));
     }
   }
   return has_state;
@@ -73,14 +90,57 @@ void AdjustInner(JsonObject& json, ModelConfig& config) {
   config.intermediate_size = static_cast<int>(inner);
 }
 
+// Reads a bound of time_step_limit, whose infinity files write in several ways.
+float ReadStepBound(JsonObject& json, const nlohmann::json& value) {
+  if (value.is_number() && value >= 0) return value.get<float>();
+  if (value == "Infinity" || value == nlohmann::json{{"__float__", "Infinity"}}) {
+    return std::numeric_limits<float>::infinity();
+  }
+  json.Fail("time_step_limit", "its entries must be numbers that are not negative, or infinity");
+  return 0;
+}
+
+// Mamba-2's sizes, by the names of Granite 4.
+void ParseStateSpace(JsonObject& json, ModelConfig& config) {
+  StateConfig& states = config.states;
+  const auto size = [&json](std::string_view field, int max, int fallback) {
+    return static_cast<int>(json.Int(field, 1, max, fallback));
+  };
+  states.num_heads = size("mamba_n_heads", kMaxHeads, 128);
+  states.num_key_heads = size("mamba_n_groups", kMaxHeads, 1);
+  states.key_dim = size("mamba_d_state", kMaxHeadDim, 256);
+  states.conv_width = static_cast<int>(json.Int("mamba_d_conv", 2, kMaxConvWidth, 4));
+  states.conv_bias = json.Bool("mamba_conv_bias", true);
+  const int64_t width = json.Int("mamba_expand", 1, 64, 2) * config.hidden_size;
+  const bool is_auto = !json.Has("mamba_d_head") || json.Raw("mamba_d_head") == "auto";
+  states.value_dim =
+      is_auto ? static_cast<int>(width / states.num_heads) : size("mamba_d_head", kMaxHeadDim, 1);
+  if (int64_t{states.num_heads} * states.value_dim != width || states.value_dim > kMaxHeadDim) {
+    json.Fail("mamba_n_heads", absl::StrCat("with mamba_d_head, ", states.value_dim,
+                                            ", it must give mamba_expand * hidden_size, ", width));
+  }
+  if (states.num_key_heads != 1) {
+    json.Fail("mamba_n_groups", "only one group is known");
+  }
+  const nlohmann::json& limits = json.Raw("time_step_limit");
+  if (limits.is_null()) return;
+  if (!limits.is_array() || limits.size() != 2) {
+    return json.Fail("time_step_limit", "it must be a list of two numbers");
+  }
+  states.least_step = ReadStepBound(json, limits[0]);
+  states.most_step = ReadStepBound(json, limits[1]);
+  if (states.least_step > states.most_step) {
+    json.Fail("time_step_limit", "its first number is above the second");
+  }
+}
+
 }  // namespace
 
 void ParseStates(const Family& family, JsonObject& json, ModelConfig& config) {
   if (family.states == StateKind::kNone) return;
-  constexpr int kMaxConvWidth = 16;
   StateConfig& states = config.states;
   states.kind = family.states;
-  states.layers = ReadLayers(family, json, static_cast<size_t>(config.num_layers));
+  states.layers = ReadLayers(family.states, json, static_cast<size_t>(config.num_layers));
   if (config.num_kv_layers() == 0) {
     json.Fail("layer_types", "at least one layer must have full_attention");
   }
@@ -100,6 +160,7 @@ void ParseStates(const Family& family, JsonObject& json, ModelConfig& config) {
     if (json.Has("tie_embedding")) config.tied_embeddings = json.Bool("tie_embedding", true);
     return;
   }
+  if (family.states == StateKind::kSum) return ParseStateSpace(json, config);
   states.conv_width = size("linear_conv_kernel_dim", 2, kMaxConvWidth, 4);
   states.num_key_heads = size("linear_num_key_heads", 1, kMaxHeads, 16);
   states.num_heads = size("linear_num_value_heads", 1, kMaxHeads, 32);

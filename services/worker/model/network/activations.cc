@@ -46,7 +46,9 @@ Activations Activations::First(int64_t rows) const {
                                   &first.states.step,
                                   &first.states.gate,
                                   &first.states.decay,
-                                  &first.states.strength}) {
+                                  &first.states.strength,
+                                  &first.states.part,
+                                  &first.states.squares}) {
     tensor->shape[0] = rows;
   }
   for (auto* const angles : {&first.angles, &first.query_angles}) {
@@ -157,6 +159,12 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
       place(states.gate, activations, rows, heads);
       place(states.decay, kernels::DType::kF32, rows, heads);
       place(states.strength, kernels::DType::kF32, rows, heads);
+    }
+    if (c.states.kind == StateKind::kSum) {
+      place(states.part, kernels::DType::kF32, rows, heads);
+      states.squares = states.part;
+      if (s.size > 1) place(states.squares, kernels::DType::kF32, rows, c.states.num_heads);
+    } else if (!is_conv) {
       place(states.q_length_gain, kernels::DType::kF32, c.states.key_dim, 1);
       place(states.k_length_gain, kernels::DType::kF32, c.states.key_dim, 1);
     }

@@ -19,6 +19,7 @@ struct StateBuffers {
   kernels::Tensor step, gate;                    // [rows, heads]
   kernels::Tensor decay, strength;               // f32 [rows, heads]
   kernels::Tensor q_length_gain, k_length_gain;  // f32 [key_dim], the same in all steps
+  kernels::Tensor part, squares;                 // f32 [rows, heads] of this rank, and of all
 };
 
 // The buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first

@@ -73,7 +73,7 @@ class Decoder : public Model {
         comm_(parts.communicator),
         cache_(parts.cache),
         states_(parts.states),
-        state_layers_(parts.config, parts.shard, parts.device),
+        state_layers_(parts.config, parts.shard, parts.device, parts.communicator),
         gate_function_(GateFunctionOf(parts.config.activation)) {
     attention_.num_heads = static_cast<int>(shard_.heads.size());
     attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
@@ -162,7 +162,9 @@ class Decoder : public Model {
   // A step is not captured where the host waits to know how many rows each expert has, nor with
   // collectives that gather.
   bool IsCapturable(int64_t rows) const override {
-    if (config_.qk_norm == QueryKeyNorm::kWidth && shard_.size > 1) return false;
+    const bool gathers =
+        config_.qk_norm == QueryKeyNorm::kWidth || config_.states.kind == StateKind::kSum;
+    if (gathers && shard_.size > 1) return false;
     for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
       if (!config_.has_experts(static_cast<int>(layer))) continue;
       const ExpertsWeights& experts = weights_.layers[layer].experts;

@@ -19,7 +19,7 @@ constexpr float kLengthEps = 1e-6f;
 
 absl::Status StateLayers::Prepare(const Activations& all) {
   const auto keys = static_cast<size_t>(config_.states.key_dim);
-  if (keys == 0) return absl::OkStatus();
+  if (config_.states.kind != StateKind::kDelta) return absl::OkStatus();
   // An RmsNorm with these gains divides by the root of a sum in place of a mean; queries are
   // divided by the root of their number of elements besides.
   const double root = std::sqrt(static_cast<double>(keys));
@@ -33,10 +33,17 @@ absl::Status StateLayers::Prepare(const Activations& all) {
 kernels::Tensor StateLayers::Mix(const StateWeights& w, const StateCache::Layer& states,
                                  const kernels::MatMulInput& input, const Activations& buffers,
                                  const kernels::StatePlaces& places) {
-  if (config_.states.kind == StateKind::kConv) {
-    return MixConv(w, states, input, buffers.states, places);
+  switch (config_.states.kind) {
+    case StateKind::kNone:
+      break;
+    case StateKind::kConv:
+      return MixConv(w, states, input, buffers.states, places);
+    case StateKind::kDelta:
+      return MixDelta(w, states, input, buffers.states, places);
+    case StateKind::kSum:
+      return MixSum(w, states, input, buffers.states, places);
   }
-  return MixDelta(w, states, input, buffers.states, places);
+  CONTINUO_CHECK(!"a layer without a kind");
 }
 
 kernels::Tensor StateLayers::MixConv(const StateWeights& w, const StateCache::Layer& states,
@@ -78,6 +85,42 @@ kernels::Tensor StateLayers::MixDelta(const StateWeights& w, const StateCache::L
   ops_.states.UpdateStates(b.v, update, states.matrix, places);
   ops_.rows.RmsNorm(b.v, b.v, w.gain, config_.norm_eps);
   ops_.rows.GateMul(kernels::GateFunction::kSilu, b.z, b.z, b.v);
+  return b.z;
+}
+
+kernels::Tensor StateLayers::MixSum(const StateWeights& w, const StateCache::Layer& states,
+                                    const kernels::MatMulInput& input, const StateBuffers& b,
+                                    const kernels::StatePlaces& places) {
+  const StateConfig& config = config_.states;
+  const kernels::Product products[] = {
+      {b.z, w.z, {}}, {b.v, w.v, {}}, {b.k, w.k, {}}, {b.q, w.q, {}}, {b.step, w.step, {}}};
+  ops_.matmul.MatMuls(input, products);
+  ops_.states.CausalConv(b.mixed_v, b.v, {w.v_taps, w.v_taps_bias}, /*silu=*/true, states.v_rows,
+                         places);
+  ops_.states.CausalConv(b.mixed_k, b.k, {w.k_taps, w.k_taps_bias}, /*silu=*/true, states.k_rows,
+                         places);
+  ops_.states.CausalConv(b.mixed_q, b.q, {w.q_taps, w.taps_bias}, /*silu=*/true, states.q_rows,
+                         places);
+  ops_.states.StateDecay(b.decay, b.strength, b.step, w.rate, w.step_bias, config.least_step,
+                         config.most_step);
+  kernels::StateUpdate update;
+  update.rule = kernels::StateUpdate::Rule::kSum;
+  update.q = b.mixed_q;
+  update.k = b.mixed_k;
+  update.v = b.mixed_v;
+  update.decay = b.decay;
+  update.strength = b.strength;
+  update.skip = w.skip;
+  update.num_heads = static_cast<int>(shard_.state_heads.size());
+  update.num_key_heads = static_cast<int>(shard_.state_key_heads.size());
+  ops_.states.UpdateStates(b.v, update, states.matrix, places);
+  ops_.rows.GateMul(kernels::GateFunction::kSilu, b.z, b.z, b.v);
+  // A head's squares come from one rank, and are added in the order of heads, so every number of
+  // ranks gives the same sum.
+  ops_.rows.SumSquares(b.part, b.z, config.value_dim, 0);
+  if (shard_.size > 1) comm_.AllGather(b.squares, b.part, shard_.state_head_begin);
+  ops_.rows.RmsNormBySquares(b.z, b.squares, w.gain, int64_t{config.num_heads} * config.value_dim,
+                             config_.norm_eps);
   return b.z;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
@@ -18,8 +19,9 @@ namespace continuo::model {
 class StateLayers {
  public:
   // The references outlive the object.
-  StateLayers(const ModelConfig& config, const Shard& shard, kernels::Device& device)
-      : config_(config), shard_(shard), device_(device), ops_(device.ops()) {}
+  StateLayers(const ModelConfig& config, const Shard& shard, kernels::Device& device,
+              kernels::Communicator& communicator)
+      : config_(config), shard_(shard), device_(device), ops_(device.ops()), comm_(communicator) {}
 
   // Fills what is the same in all steps. The activations' memory is there.
   absl::Status Prepare(const Activations& all);
@@ -38,11 +40,15 @@ class StateLayers {
   kernels::Tensor MixDelta(const StateWeights& w, const StateCache::Layer& states,
                            const kernels::MatMulInput& input, const StateBuffers& b,
                            const kernels::StatePlaces& places);
+  kernels::Tensor MixSum(const StateWeights& w, const StateCache::Layer& states,
+                         const kernels::MatMulInput& input, const StateBuffers& b,
+                         const kernels::StatePlaces& places);
 
   const ModelConfig& config_;
   const Shard& shard_;
   kernels::Device& device_;
   const kernels::Ops& ops_;
+  kernels::Communicator& comm_;
 };
 
 }  // namespace continuo::model

@@ -168,6 +168,9 @@ inline constexpr FamilyCase kFamilyCases[] = {
     {"starcoder2"},
     {"lfm2"},
     {"qwen3_5_text"},
+    {"granitemoehybrid", true, 185},
+    {"lfm2_moe", true, 29},
+    {"qwen3_next", true, 13},
     {"mixtral", true, 15},
     {"qwen3_moe", true, 9},
     {"olmoe", true, 168},
@@ -200,11 +203,14 @@ struct RankCase {
   const char *family, *dtype, *weights;
   float tolerance;
 };
-inline constexpr RankCase kRankCases[] = {
-    {"llama", "fp32", "auto", 1e-3f}, {"qwen3_moe", "fp32", "auto", 1e-3f},
-    {"lfm2", "fp32", "auto", 1e-3f},  {"qwen3_5_text", "fp32", "auto", 1e-3f},
-    {"gemma2", "bf16", "auto", 0.1f}, {"qwen3", "fp16", "fp16", 0.0125f},
-    {"llama", "fp32", "int8", 0.05f}};
+inline constexpr RankCase kRankCases[] = {{"llama", "fp32", "auto", 1e-3f},
+                                          {"qwen3_moe", "fp32", "auto", 1e-3f},
+                                          {"lfm2", "fp32", "auto", 1e-3f},
+                                          {"qwen3_5_text", "fp32", "auto", 1e-3f},
+                                          {"granitemoehybrid", "fp32", "auto", 1e-3f},
+                                          {"gemma2", "bf16", "auto", 0.1f},
+                                          {"qwen3", "fp16", "fp16", 0.0125f},
+                                          {"llama", "fp32", "int8", 0.05f}};
 
 // A model on cuda:0 and cuda:1 scores as on cuda:0 alone, prompts in chunks and decoding, with
 // graphs and without, except for the order of sums over ranks. Where two ranks are `deterministic`,

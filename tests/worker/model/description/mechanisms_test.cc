@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "services/worker/model/description/family.h"
@@ -219,6 +220,50 @@ TEST(MechanismsTest, LayersWithTheDeltaRuleAreNamedByAListOrAPeriod) {
               HasSubstr("linear_attention"));
 }
 
+TEST(MechanismsTest, SizesOfAStateSpaceAreThoseOfGranite) {
+  const json granite = With(Llama(), {{"architectures", {"GraniteMoeHybridForCausalLM"}},
+                                      {"layer_types", {"mamba", "attention", "mamba", "mamba"}},
+                                      {"mamba_n_heads", 4},
+                                      {"num_local_experts", 0},
+                                      {"num_experts_per_tok", 0},
+                                      {"shared_intermediate_size", 48}});
+  ModelConfig parsed = *Parse(granite);
+  EXPECT_THAT(parsed.states.layers, ElementsAre(true, false, true, true));
+  EXPECT_EQ(parsed.states.num_heads * parsed.states.value_dim, 2 * parsed.hidden_size);
+  EXPECT_EQ(parsed.states.key_dim, 256);
+  EXPECT_EQ(parsed.intermediate_size, 48);
+  EXPECT_EQ(parsed.experts.num_experts, 0);
+  EXPECT_EQ(parsed.states.most_step, std::numeric_limits<float>::infinity());
+  const json infinity = {{"__float__", "Infinity"}};
+  EXPECT_TRUE(Parse(With(granite, {{"time_step_limit", {0.0, infinity}}})).ok());
+  parsed = *Parse(With(granite, {{"time_step_limit", {0.25, 0.5}}}));
+  EXPECT_EQ(parsed.states.least_step, 0.25f);
+  EXPECT_EQ(parsed.states.most_step, 0.5f);
+  const auto error = [&](const json& changes) { return Error(With(granite, changes)); };
+  EXPECT_THAT(error({{"time_step_limit", {0.5, 0.25}}}), HasSubstr("time_step_limit"));
+  EXPECT_THAT(error({{"time_step_limit", {-1, 1}}}), HasSubstr("time_step_limit"));
+  EXPECT_THAT(error({{"time_step_limit", 1}}), HasSubstr("time_step_limit"));
+  EXPECT_THAT(error({{"mamba_n_groups", 2}}), HasSubstr("mamba_n_groups"));
+  EXPECT_THAT(error({{"mamba_n_heads", 3}}), HasSubstr("mamba_n_heads"));
+  EXPECT_THAT(error({{"mamba_d_head", 1}}), HasSubstr("mamba_d_head"));
+  EXPECT_THAT(error({{"mamba_proj_bias", true}}), HasSubstr("mamba_proj_bias"));
+  EXPECT_THAT(error({{"position_embedding_type", "alibi"}}), HasSubstr("position_embedding_type"));
+  EXPECT_THAT(error({{"layer_types", {"mamba", "full_attention", "mamba", "mamba"}}}),
+              HasSubstr("known are attention and mamba"));
+}
+
+TEST(MechanismsTest, ExpertsOfLfm2FollowTheDenseLayers) {
+  const json config = With(Lfm2(), {{"architectures", {"Lfm2MoeForCausalLM"}},
+                                    {"model_type", "lfm2_moe"},
+                                    {"full_attn_idxs", {1}},
+                                    {"num_dense_layers", 1}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_THAT(parsed.experts.layers, ElementsAre(false, true, true));
+  EXPECT_EQ(parsed.intermediate_size, 96);  // as it is
+  EXPECT_TRUE(parsed.experts.correction && parsed.experts.by_sigmoid);
+  EXPECT_FALSE(Parse(With(config, {{"use_expert_bias", false}}))->experts.correction);
+}
+
 TEST(MechanismsTest, EveryFamilyHasDefaultsThatParse) {
   for (const Family& family : Families()) {
     json config = With(Llama(), {{"architectures", {std::string(family.architecture)}},
@@ -228,6 +273,9 @@ TEST(MechanismsTest, EveryFamilyHasDefaultsThatParse) {
                      {"qk_rope_head_dim", 8},
                      {"qk_nope_head_dim", 8},
                      {"v_head_dim", 8}});
+    }
+    if (family.states == StateKind::kSum) {
+      config["layer_types"] = {"mamba", "attention", "mamba", "mamba"};
     }
     const auto parsed = Parse(config);
     ASSERT_TRUE(parsed.ok()) << family.title << ": " << parsed.status();
