@@ -12,6 +12,9 @@
 // attention, added up, since none of them runs beside another. Weights count as read once a step.
 // "of peak" is the share of the multiplying peak, for all operations.
 //
+// Of a model with recurrent states on the CPU, "states" is the share of a step's time that the ops
+// on states take by themselves (StateOpsRun), and "of bound" of those the share of their bound.
+//
 // On devices with their own queue "overlap" is a step's time when the next one always begins before
 // it has ended, as the engine does, without the engine's own work. "idle" is the share of that in
 // which the device had nothing to do between steps, by its own clock.
@@ -27,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/replica.h"
 #include "services/worker/model/load/model_loader.h"
+#include "tests/bench/engine/state_ops_run.h"
 #include "tests/bench/kernels/ceilings.h"
 #include "tests/gpu/bench/rounds.h"
 #include "tests/worker/model/run/plan_builder.h"
@@ -46,6 +50,7 @@ struct Work {
   int64_t rows = 0, samples = 0;  // of all steps together
   int64_t attended = 0;           // pairs of a row and a position that it sees
   int64_t cached = 0;             // positions whose keys and values are read, step by step
+  int64_t states = 0;             // states that are read and written, step by step
 };
 
 Work Decode(int batch, int context, int max_blocks) {
@@ -55,11 +60,11 @@ Work Decode(int batch, int context, int max_blocks) {
     builder.Add(i, context, token, testing::LastOf(token), {.temperature = 0});
   }
   const int64_t seen = int64_t{batch} * (context + 1);
-  return {"decode/" + std::to_string(batch), {builder.plan()}, batch, batch, seen, seen};
+  return {"decode/" + std::to_string(batch), {builder.plan()}, batch, batch, seen, seen, batch};
 }
 
 Work Prefill(int rows, int chunk, int max_blocks) {
-  Work work{"prefill/" + std::to_string(rows), {}, rows, 1, 0, 0};
+  Work work{.name = "prefill/" + std::to_string(rows), .rows = rows, .samples = 1};
   for (int begin = 0; begin < rows; begin += chunk) {
     std::vector<int32_t> tokens(static_cast<size_t>(std::min(chunk, rows - begin)));
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((begin + i) % 256);
@@ -70,6 +75,7 @@ Work Prefill(int rows, int chunk, int max_blocks) {
     work.steps.push_back(builder.plan());
     work.attended += static_cast<int64_t>(tokens.size()) * (begin + 1 + end) / 2;
     work.cached += end;
+    ++work.states;
   }
   return work;
 }
@@ -146,6 +152,9 @@ class MachineCeilings {
 #endif
 };
 
+// Operations of a row on each element of a state: decay, Sᵀk, k uᵀ and Sᵀq.
+constexpr double kStateOperations = 7;
+
 // The costs of a model, counted from its config. Dense layers only.
 struct Costs {
   explicit Costs(const model::LoadedModel& model) {
@@ -157,26 +166,39 @@ struct Costs {
       weights += rank.weight_bytes, kv += rank.kv_bytes;
     weight_bytes = static_cast<double>(weights) / static_cast<double>(model.num_parameters);
     position_bytes = static_cast<double>(kv) / model.num_blocks / model.block_size;
-    pair = 4.0 * c.num_layers * c.num_heads * c.head_dim;
+    pair = 4.0 * c.num_kv_layers() * c.num_heads * c.head_dim;
+    for (const model::RankMemory& rank : model.ranks) {
+      state_bytes += static_cast<double>(rank.state_bytes);
+    }
+    if (model.num_state_slots > 0) state_bytes /= model.num_state_slots;
+    state_row = kStateOperations * c.num_state_layers() * c.states.num_heads * c.states.key_dim *
+                c.states.value_dim;
     last = double{1.0} * c.hidden_size * (c.num_heads * c.head_dim + 3.0 * c.intermediate_size);
   }
-  double head, body;      // weights
-  double last;            // of them in the last layer after attention, for sampled rows alone
-  double weight_bytes;    // of one weight, on average
-  double position_bytes;  // of keys and values, in all layers
-  double pair;            // operations of a row and a position that it sees, in all layers
+  double head, body;       // weights
+  double last;             // of them in the last layer after attention, for sampled rows alone
+  double weight_bytes;     // of one weight, on average
+  double position_bytes;   // of keys and values, in all layers
+  double pair;             // operations of a row and a position that it sees, in all layers
+  double state_bytes = 0;  // of one sequence's states, in all layers
+  double state_row;        // operations of a row on them
 
   double BodyOperations(const Work& w) const {
     return 2.0 * (body * w.rows - last * (w.rows - w.samples));
   }
   double Operations(const Work& w) const {
-    return BodyOperations(w) + 2.0 * head * w.samples + pair * w.attended;
+    return BodyOperations(w) + 2.0 * head * w.samples + pair * w.attended + state_row * w.rows;
+  }
+  double StateBound(const Work& w, const Machine& m) const {
+    return std::max(state_row * w.rows / m.attention_peak,
+                    2 * state_bytes * w.states / m.bandwidth);
   }
   double Bound(const Work& w, const Machine& m) const {
     const auto steps = static_cast<double>(w.steps.size());
     return std::max(BodyOperations(w) / m.products, steps * body * weight_bytes / m.bandwidth) +
            std::max(2.0 * head * w.samples / m.products, head * weight_bytes / m.bandwidth) +
-           std::max(pair * w.attended / m.attention_peak, position_bytes * w.cached / m.bandwidth);
+           std::max(pair * w.attended / m.attention_peak, position_bytes * w.cached / m.bandwidth) +
+           StateBound(w, m);
   }
 };
 
@@ -254,6 +276,7 @@ int Main(const Flags& flags) {
   options.source.max_context_tokens = longest;
   options.kv.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
   options.max_batch_tokens = std::max(chunk, sequences);
+  options.state_slots.most = std::max(2, sequences);
   auto model = model::LoadModel(options);
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
@@ -271,6 +294,20 @@ int Main(const Flags& flags) {
   std::vector<Work> works;
   for (const int batch : batches) works.push_back(Decode(batch, context, decode_blocks));
   for (const int rows : prompts) works.push_back(Prefill(rows, chunk, prompt_blocks));
+  std::unique_ptr<StateOpsRun> states;
+  if (model->config.has_states()) {
+    for (Work& work : works) {
+      for (model::StepPlan& plan : work.steps) testing::PlaceStates(plan);
+    }
+    if (options.device.device == "cpu" && options.tensor_parallel == 1) {
+      auto made = StateOpsRun::Make(options, options.max_batch_tokens, options.state_slots.most);
+      if (!made.ok()) {
+        std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
+        return 1;
+      }
+      states = *std::move(made);
+    }
+  }
   std::printf("%s, %s, %s, %s weights, %s keys and values, %d threads\n",
               ceilings->device().c_str(), model->backend_name.c_str(), options.source.dir.c_str(),
               model->weight_format.c_str(), model->kv_format.c_str(), options.device.num_threads);
@@ -337,6 +374,15 @@ int Main(const Flags& flags) {
       row["overlapped_seconds"] = overlapped->seconds;
       row["idle"] = overlapped->idle;
       std::printf(" | %9.3f %6.2f%%", overlapped->seconds * 1e3, 100 * overlapped->idle);
+    }
+    if (states != nullptr) {
+      const double own = states->Seconds(work.steps);
+      row["states_seconds"] = own;
+      std::printf(" | states %.1f%%", 100 * own / time);
+      if (has_bound) {
+        row["states_bound_seconds"] = costs.StateBound(work, machine);
+        std::printf(", %.1f%% of bound", 100 * costs.StateBound(work, machine) / own);
+      }
     }
     std::printf("\n");
     std::fflush(stdout);
