@@ -44,7 +44,8 @@ constexpr std::pair<std::string_view, const char*> kFields[] = {
     {"expert_group_used_count", "topk_group"},
     {"expert_weights_norm", "norm_topk_prob"},
     {"expert_weights_scale", "routed_scaling_factor"},
-    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"leading_dense_block_count", nullptr},  // likewise
+    {"shortconv.l_cache", "conv_L_cache"},
     {"nextn_predict_layers", "num_nextn_predict_layers"},
     {"attention.q_lora_rank", "q_lora_rank"},
     {"attention.kv_lora_rank", "kv_lora_rank"},
@@ -98,8 +99,9 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"expert_group_used_count", "glm4moe deepseek2"},
     {"expert_weights_norm", "qwen2moe qwen3moe olmoe glm4moe deepseek2"},
     {"expert_weights_scale", "glm4moe deepseek2"},
-    {"expert_gating_func", "glm4moe deepseek2"},
-    {"leading_dense_block_count", "glm4moe deepseek2"},
+    {"expert_gating_func", "glm4moe deepseek2 lfm2moe"},
+    {"leading_dense_block_count", "glm4moe deepseek2 lfm2moe"},
+    {"shortconv.l_cache", "lfm2 lfm2moe"},
     {"nextn_predict_layers", "glm4moe"},
     {"attention.q_lora_rank", "deepseek2"},
     {"attention.kv_lora_rank", "deepseek2"},
@@ -157,6 +159,7 @@ class ConfigConverter {
     for (const auto& [key, field] : kFields) {
       const Value* const value = file_.Find(Key(key));
       if (value == nullptr || field == nullptr) continue;
+      if (is_lfm2() && key == "attention.head_count_kv") continue;
       ASSIGN_OR_RETURN(json_[field], Scalar(key, *value));
     }
     AddVocabulary();
@@ -228,6 +231,7 @@ class ConfigConverter {
     AddBiases();
     RETURN_IF_ERROR(AddExperts());
     if (architecture_.name == "deepseek2") RETURN_IF_ERROR(AddLatent());
+    if (is_lfm2()) RETURN_IF_ERROR(AddConvolutions());
     AddMultipliers();
     RETURN_IF_ERROR(AddWindows());
     if (architecture_.name == "gemma2" || architecture_.name == "gemma3") {
@@ -251,6 +255,9 @@ class ConfigConverter {
           std::ranges::find(kExpertCounts, name, [](const auto& count) { return count.first; });
       json_[field == std::end(kExpertCounts) ? "num_experts" : field->second] = *experts;
     }
+    if (const std::optional<int64_t> dense = file_.Whole(Key("leading_dense_block_count"))) {
+      json_[name == "lfm2moe" ? "num_dense_layers" : "first_k_dense_replace"] = *dense;
+    }
     // All models of a family have the same values of what files do not say.
     if (name == "qwen3moe" && !json_.contains("norm_topk_prob")) json_["norm_topk_prob"] = true;
     const Json size = json_.value("moe_intermediate_size", Json());
@@ -267,6 +274,39 @@ class ConfigConverter {
       // The blocks include those that predict further tokens.
       const int64_t blocks = file_.Whole(Key("block_count")).value_or(0);
       json_["num_hidden_layers"] = blocks - file_.Whole(Key("nextn_predict_layers")).value_or(0);
+    }
+    return absl::OkStatus();
+  }
+
+  bool is_lfm2() const { return architecture_.name == "lfm2" || architecture_.name == "lfm2moe"; }
+
+  // Layers without KV heads have a short convolution.
+  absl::Status AddConvolutions() {
+    const Value* const heads = file_.Find(Key("attention.head_count_kv"));
+    const auto* const list = heads == nullptr ? nullptr : std::get_if<std::vector<double>>(heads);
+    const int64_t layers = file_.Whole(Key("block_count")).value_or(0);
+    if (list == nullptr || static_cast<int64_t>(list->size()) != layers) {
+      return Error(Key("attention.head_count_kv"), " must have a number for each of ", layers,
+                   " layers");
+    }
+    double of_attention = 0;
+    Json types = Json::array();
+    for (const double n : *list) {
+      types.push_back(n == 0 ? "conv" : "full_attention");
+      if (n == 0) continue;
+      if (of_attention != 0 && n != of_attention) {
+        return Error(Key("attention.head_count_kv"), " differs between layers with attention");
+      }
+      of_attention = n;
+    }
+    json_["layer_types"] = std::move(types);
+    if (of_attention != 0) json_["num_key_value_heads"] = of_attention;
+    json_["norm_eps"] = json_["rms_norm_eps"];
+    json_.erase("rms_norm_eps");
+    if (architecture_.name == "lfm2") {
+      json_["block_auto_adjust_ff_dim"] = false;  // feed_forward_length is what there is
+    } else if (file_.Whole(Key("expert_gating_func")).value_or(kSigmoidGating) != kSigmoidGating) {
+      return Error(Key("expert_gating_func"), " must be 2");
     }
     return absl::OkStatus();
   }

@@ -50,6 +50,8 @@ constexpr Architecture kArchitectures[] = {
     {.name = "glm4moe", .hugging_face = "Glm4MoeForCausalLM"},
     {.name = "gpt-oss", .hugging_face = "GptOssForCausalLM"},
     {.name = "deepseek2", .hugging_face = "DeepseekV2ForCausalLM"},
+    {.name = "lfm2", .hugging_face = "Lfm2ForCausalLM"},
+    {.name = "lfm2moe", .hugging_face = "Lfm2MoeForCausalLM"},
 };
 
 // Names outside of layers, and those of the parts of a layer (llama.cpp's gguf-py, constants.py and
@@ -58,6 +60,7 @@ constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
     {"output_norm.bias", "model.norm.bias"},
+    {"token_embd_norm.weight", "model.embedding_norm.weight"},
     {"output.weight", "lm_head.weight"},
 };
 constexpr std::pair<std::string_view, std::string_view> kParts[] = {
@@ -113,6 +116,23 @@ constexpr std::pair<std::string_view, std::string_view> kQwenMoeParts[] = {
 constexpr std::pair<std::string_view, std::string_view> kGraniteMoeParts[] = {
     {"ffn_gate_inp", "block_sparse_moe.router.layer"},
 };
+constexpr std::pair<std::string_view, std::string_view> kLfm2Parts[] = {
+    {"attn_norm", "operator_norm"},
+    {"ffn_norm", "ffn_norm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+    {"ffn_gate_inp", "feed_forward.gate"},
+    {"shortconv.conv", "conv.conv"},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.out_proj", "conv.out_proj"},
+};
+constexpr std::pair<std::string_view, std::string_view> kLfm2WholeParts[] = {
+    {"exp_probs_b.bias", "feed_forward.expert_bias"},
+};
 // Tensors whose names have no ending in Hugging Face's files.
 constexpr std::pair<std::string_view, std::string_view> kWholeParts[] = {
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
@@ -133,7 +153,7 @@ constexpr std::pair<std::string_view, std::string_view> kPhiParts[] = {
     {"ffn_up", "mlp.gate_up_proj"},
 };
 // The matrices of experts: GGUF's name, without the ending of a joined tensor, Hugging Face's, and
-// Mixtral's.
+// those of Mixtral and LFM2.
 struct ExpertPart {
   std::string_view name, usual, mixtral;
 };
@@ -163,7 +183,9 @@ Pairs PartsOf(const Architecture& architecture) {
                                                               {"glm4moe", kGlmMoeParts},
                                                               {"deepseek2", kDeepSeekParts},
                                                               {"qwen2moe", kQwenMoeParts},
-                                                              {"granitemoe", kGraniteMoeParts}};
+                                                              {"granitemoe", kGraniteMoeParts},
+                                                              {"lfm2", kLfm2Parts},
+                                                              {"lfm2moe", kLfm2Parts}};
   for (const auto& [name, parts] : kOwnParts) {
     if (architecture.name == name) return parts;
   }
@@ -194,15 +216,22 @@ class Namer {
       return out.push_back(
           Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));
     }
-    if (words.size() == 4) {
-      if (const std::string_view whole = Lookup(kWholeParts, absl::StrCat(words[2], ".", words[3]));
+    if (words.size() == 4 || words.size() == 5) {
+      const std::string own = absl::StrJoin(words.begin() + 2, words.end() - 1, ".");
+      const std::string& kind = words.back();
+      const bool is_lfm2 = architecture_.name.starts_with("lfm2");
+      if (const std::string_view whole =
+              Lookup(is_lfm2 ? Pairs(kLfm2WholeParts) : Pairs(kWholeParts), own + "." + kind);
           !whole.empty()) {
         return out.push_back(Whole(tensor, absl::StrCat(prefix, Absl(whole))));
       }
-      std::string_view part = Lookup(PartsOf(architecture_), words[2]);
-      if (part.empty()) part = Lookup(kParts, words[2]);
+      std::string_view part = Lookup(PartsOf(architecture_), own);
+      if (part.empty()) part = Lookup(kParts, own);
       if (!part.empty()) {
-        NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(part), ".", words[3]));
+        NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(part), ".", kind));
+        // Taps of a convolution are stored without its groups, of one channel each.
+        const bool are_taps = own == "shortconv.conv" && named.shape.size() == 2;
+        if (are_taps) named.shape.insert(named.shape.begin() + 1, 1);
         const bool is_head = words[2] == "attn_q" || words[2] == "attn_k";
         if (is_head && architecture_.interleaved_heads) named.interleaved_head = head_dim_;
         // A matrix of one row may be stored as a vector.
@@ -225,12 +254,15 @@ class Namer {
   bool AddExperts(const Tensor& tensor, const std::vector<std::string>& words, int layer,
                   std::vector<NamedTensor>& out) const {
     const bool is_mixtral = &architecture_ == &kMixtral;
+    const bool is_lfm2 = architecture_.name == "lfm2moe";
     const bool is_sparse = is_mixtral || architecture_.name == "granitemoe";
+    const char* const block = is_sparse ? ".block_sparse_moe."
+                              : is_lfm2 ? ".feed_forward."
+                                        : ".mlp.";
     for (const ExpertPart& part : kExpertParts) {
       const auto name_of = [&](int64_t expert, const std::string& kind) {
-        return absl::StrCat("model.layers.", layer,
-                            is_sparse ? ".block_sparse_moe.experts." : ".mlp.experts.", expert, ".",
-                            Absl(is_mixtral ? part.mixtral : part.usual), ".", kind);
+        return absl::StrCat("model.layers.", layer, block, "experts.", expert, ".",
+                            Absl(is_mixtral || is_lfm2 ? part.mixtral : part.usual), ".", kind);
       };
       int expert = 0;
       if (words.size() == 5 && words[2] == part.name && words[4] == "weight" &&

@@ -100,6 +100,13 @@ FAMILIES |= {
                                              "n_group": 4, "topk_group": 2, "norm_topk_prob": True,
                                              "routed_scaling_factor": 2.5}),
 }
+LFM2 = {"rms_norm_eps": None, "norm_eps": 1e-5, "num_hidden_layers": 4, "rope_theta": 1e6, "conv_L_cache": 3,
+        "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}
+FAMILIES |= {
+    "lfm2": ("lfm2", LFM2 | {"architectures": ["Lfm2ForCausalLM"], "block_auto_adjust_ff_dim": False}),
+    "lfm2moe": ("lfm2moe", LFM2 | MOE | {"architectures": ["Lfm2MoeForCausalLM"], "num_experts": 4,
+                                         "num_dense_layers": 1}),
+}
 # Those whose queries and keys have rotated pairs side by side in GGUF files alone.
 INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 
@@ -183,8 +190,14 @@ class Writer:
         out.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
         out.add_feed_forward_length(config["intermediate_size"])
         out.add_head_count(config["num_attention_heads"])
-        out.add_head_count_kv(config["num_key_value_heads"])
-        if config["rms_norm_eps"] is None:
+        kv_heads = config["num_key_value_heads"]
+        if "conv_L_cache" in config:
+            kv_heads = [kv_heads if kind == "full_attention" else 0 for kind in config["layer_types"]]
+            out.add_shortconv_l_cache(config["conv_L_cache"])
+        out.add_head_count_kv(kv_heads)
+        if "norm_eps" in config:
+            out.add_layer_norm_rms_eps(config["norm_eps"])
+        elif config["rms_norm_eps"] is None:
             out.add_layer_norm_eps(1e-5)
         else:
             out.add_layer_norm_rms_eps(config["rms_norm_eps"])
@@ -266,7 +279,10 @@ class Writer:
             out.add_rope_freq_base_swa(config["rope_local_base_freq"])
         if "sliding_window_pattern" in config:
             out.add_sliding_window_pattern(config["sliding_window_pattern"])
-        if "layer_types" in config:
+        if "num_dense_layers" in config:
+            out.add_leading_dense_block_count(config["num_dense_layers"])
+            out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        if "sliding_window" in config and "layer_types" in config:
             out.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
         if "attention_multiplier" in config:
             out.add_attention_scale(config["attention_multiplier"])
@@ -312,7 +328,7 @@ class Writer:
                 experts[name] = values
                 continue
             known = name.replace("block_sparse_moe.gate", "mlp.gate").replace("_correction_bias", "_correction.bias")
-            new = names.get_name(known, try_suffixes=(".weight", ".bias"))
+            new = names.get_name(known.replace("expert_bias", "expert_bias.bias"), try_suffixes=(".weight", ".bias"))
             if name.endswith("sinks"):
                 new += ".weight"
             part = new.split(".")[-2]
@@ -322,6 +338,8 @@ class Writer:
             if new == "blk.0.ffn_gate_inp_shexp.weight":
                 # Writers differ about a matrix of one row.
                 self.out.add_tensor(new, values[0])
+            elif values.ndim == 3:
+                self.out.add_tensor(new, values[:, 0])
             elif values.ndim == 1:
                 one = np.float32(self.arch.startswith("gemma") and name.endswith("norm.weight"))
                 self.out.add_tensor(new, values + one)

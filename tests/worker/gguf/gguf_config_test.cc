@@ -215,6 +215,39 @@ TEST(GgufConfigTest, FieldsOfExpertsAreThoseOfTheirFamily) {
               HasSubstr("expert_shared_feed_forward_length is not known"));
 }
 
+TEST(GgufConfigTest, LayersOfLfm2WithoutHeadsHaveConvolutions) {
+  const auto file = [](const std::string& name, const std::vector<float>& heads) {
+    return GgufWriter()
+        .Key("general.architecture", name)
+        .Key(name + ".block_count", uint32_t{4})
+        .Key(name + ".attention.head_count_kv", heads)
+        .Key(name + ".attention.layer_norm_rms_epsilon", 0.5f)
+        .Key(name + ".shortconv.l_cache", uint32_t{3});
+  };
+  const auto texts = ConfigOfBytes(file("lfm2", {0, 2, 0, 2}).Bytes());
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  const json dense = json::parse(texts->config);
+  EXPECT_EQ(dense["layer_types"], json({"conv", "full_attention", "conv", "full_attention"}));
+  EXPECT_EQ(dense["num_key_value_heads"], 2);
+  EXPECT_EQ(dense["norm_eps"], 0.5);
+  EXPECT_EQ(dense["conv_L_cache"], 3);
+  EXPECT_EQ(dense["block_auto_adjust_ff_dim"], false);
+  EXPECT_FALSE(dense.contains("rms_norm_eps"));
+  const auto experts = ConfigOfBytes(file("lfm2moe", {0, 2, 0, 2})
+                                         .Key("lfm2moe.leading_dense_block_count", uint32_t{2})
+                                         .Key("lfm2moe.expert_gating_func", uint32_t{2})
+                                         .Bytes());
+  ASSERT_TRUE(experts.ok()) << experts.status();
+  EXPECT_EQ(json::parse(experts->config)["num_dense_layers"], 2);
+  const auto error = [&](GgufWriter writer) {
+    return std::string(ConfigOfBytes(writer.Bytes()).status().message());
+  };
+  EXPECT_THAT(error(file("lfm2", {0, 2, 0})), HasSubstr("a number for each of 4 layers"));
+  EXPECT_THAT(error(file("lfm2", {0, 2, 0, 4})), HasSubstr("differs between layers"));
+  EXPECT_THAT(error(file("lfm2moe", {0, 2, 0, 2}).Key("lfm2moe.expert_gating_func", uint32_t{1})),
+              HasSubstr("expert_gating_func must be 2"));
+}
+
 TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {
   const std::string factors("\0\0\x80\x3f\0\0\0\x40", 8);  // 1 and 2
   const auto rope = [](GgufWriter writer) {
