@@ -17,11 +17,13 @@ import math
 import pathlib
 import random
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
+from models import state_models  # noqa: E402
 from traffic import make_request  # noqa: E402
 
 NUM_STREAMS = 16
@@ -97,7 +99,15 @@ def main():
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", default=str(fleet.DEMO_MODEL))
+    parser.add_argument("--states", choices=state_models.FAMILIES, help="a tiny model with recurrent states instead")
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.states:
+            options.model = state_models.make(options.states, pathlib.Path(folder))
+        return run(options)
+
+
+def run(options):
     rng = random.Random(options.seed)
     flags = ["--kv_blocks=1024", "--threads=1", "--max_prefill_chunk=16"]
 

@@ -7,10 +7,8 @@ log-probabilities, bit by bit, in every format, whatever else the two workers do
 """
 import argparse
 import concurrent.futures
-import json
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -18,6 +16,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "chaos"))
 import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
+from models import state_models  # noqa: E402
 from traffic import NUM_KINDS, make_request  # noqa: E402
 
 FORMATS = {
@@ -33,17 +32,7 @@ FORMATS = {
 FIRST = ("--threads=1", "--kv_blocks=512", "--speculation=off")
 SECOND = ("--threads=2", "--tensor_parallel=2", "--kv_blocks=1100", "--block_size=1",
           "--max_batch_tokens=50", "--max_prefill_chunk=7", "--speculation=lookup")
-# Models with recurrent states, which the second worker can keep for three sequences at a time.
-STATES = {
-    "lfm2": {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 96, "block_ff_dim": 192,
-             "block_multiple_of": 8, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
-             "layer_types": ["conv", "full_attention", "conv", "conv"], "conv_L_cache": 3},
-    "qwen3_5": {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": 96,
-                "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
-                "head_dim": 16, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-                "linear_key_head_dim": 16, "linear_value_head_dim": 16},
-}
-SIZES_OF_TEXT = ("vocab_size", "max_position_embeddings", "eos_token_id", "bos_token_id")
+# The second worker can keep recurrent states for three sequences at a time.
 FEW_STATES = ("--state_slots=7",)
 OPTIONS = argparse.Namespace(migrations=10, seed=1)
 
@@ -81,8 +70,8 @@ class ExactMigrationsTest(unittest.TestCase):
 
     def test_models_with_recurrent_states_do_so_too(self):
         with tempfile.TemporaryDirectory() as folder:
-            for family in STATES:
-                model = make_states(family, pathlib.Path(folder))
+            for family in state_models.FAMILIES:
+                model = state_models.make(family, pathlib.Path(folder))
                 for name in ("fp32", "int8"):
                     with self.subTest(family=family, format=name):
                         self.check(model, FORMATS[name], second=FEW_STATES)
@@ -105,18 +94,6 @@ class ExactMigrationsTest(unittest.TestCase):
         finally:
             for worker in workers:
                 worker.kill()
-
-
-def make_states(family, folder):
-    """A folder of random weights, with the demo model's tokenizer."""
-    demo = json.loads((fleet.DEMO_MODEL / "config.json").read_text())
-    config = folder / "config.json"
-    config.write_text(json.dumps({**STATES[family],
-                                  **{field: demo[field] for field in SIZES_OF_TEXT if field in demo}}))
-    model = folder / family
-    subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={model}", "--dtype=fp32",
-                    f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
-    return model
 
 
 def without_text(response):

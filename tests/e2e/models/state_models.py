@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny random models with recurrent states, one of each kind, with the demo model's tokenizer."""
+import json
+import subprocess
+
+import fleet
+
+FAMILIES = {
+    "lfm2": {"architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 96, "block_ff_dim": 192,
+             "block_multiple_of": 8, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+             "layer_types": ["conv", "full_attention", "conv", "conv"], "conv_L_cache": 3},
+    "qwen3_5": {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "hidden_size": 96,
+                "intermediate_size": 192, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+                "head_dim": 16, "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                "linear_key_head_dim": 16, "linear_value_head_dim": 16},
+    "granite": {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "hidden_size": 96,
+                "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+                "layer_types": ["mamba", "attention", "mamba", "mamba"], "num_local_experts": 4,
+                "num_experts_per_tok": 2, "shared_intermediate_size": 64, "mamba_n_heads": 6, "mamba_d_state": 16},
+}
+SIZES_OF_TEXT = ("vocab_size", "max_position_embeddings", "eos_token_id", "bos_token_id")
+
+
+def make(family, folder):
+    """Writes the model below `folder` and returns its own."""
+    demo = json.loads((fleet.DEMO_MODEL / "config.json").read_text())
+    config = folder / "config.json"
+    config.write_text(json.dumps({**FAMILIES[family],
+                                  **{field: demo[field] for field in SIZES_OF_TEXT if field in demo}}))
+    model = folder / family
+    subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={model}", "--dtype=fp32",
+                    f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
+    return model
