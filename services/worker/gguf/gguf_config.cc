@@ -46,6 +46,12 @@ constexpr std::pair<std::string_view, const char*> kFields[] = {
     {"expert_weights_scale", "routed_scaling_factor"},
     {"leading_dense_block_count", nullptr},  // likewise
     {"shortconv.l_cache", "conv_L_cache"},
+    {"full_attention_interval", "full_attention_interval"},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
+    {"ssm.state_size", "linear_key_head_dim"},
+    {"ssm.group_count", "linear_num_key_heads"},
+    {"ssm.time_step_rank", "linear_num_value_heads"},
+    {"ssm.inner_size", nullptr},
     {"nextn_predict_layers", "num_nextn_predict_layers"},
     {"attention.q_lora_rank", "q_lora_rank"},
     {"attention.kv_lora_rank", "kv_lora_rank"},
@@ -66,6 +72,7 @@ constexpr std::string_view kOtherKeys[] = {
     "attention.causal",
     "expert_gating_func",
     "rope.dimension_count",
+    "rope.dimension_sections",  // of positions of images; those of text are one number
     "rope.scaling.type",
     "rope.scaling.factor",
     "rope.scaling.attn_factor",
@@ -93,7 +100,14 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"rope.freq_base_swa", "gemma3 olmo2 cohere2 exaone4"},
     {"rope.scaling.alpha", "hunyuan-dense"},
     {"rope.scaling.yarn_log_multiplier", "mistral3 deepseek2"},
-    {"expert_shared_feed_forward_length", "qwen2moe"},
+    {"expert_shared_feed_forward_length", "qwen2moe qwen35moe"},
+    {"rope.dimension_sections", "qwen35 qwen35moe"},
+    {"full_attention_interval", "qwen35 qwen35moe"},
+    {"ssm.conv_kernel", "qwen35 qwen35moe"},
+    {"ssm.state_size", "qwen35 qwen35moe"},
+    {"ssm.group_count", "qwen35 qwen35moe"},
+    {"ssm.time_step_rank", "qwen35 qwen35moe"},
+    {"ssm.inner_size", "qwen35 qwen35moe"},
     {"expert_shared_count", "glm4moe deepseek2"},
     {"expert_group_count", "glm4moe deepseek2"},
     {"expert_group_used_count", "glm4moe deepseek2"},
@@ -102,7 +116,7 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"expert_gating_func", "glm4moe deepseek2 lfm2moe"},
     {"leading_dense_block_count", "glm4moe deepseek2 lfm2moe"},
     {"shortconv.l_cache", "lfm2 lfm2moe"},
-    {"nextn_predict_layers", "glm4moe"},
+    {"nextn_predict_layers", "glm4moe qwen35 qwen35moe"},
     {"attention.q_lora_rank", "deepseek2"},
     {"attention.kv_lora_rank", "deepseek2"},
 };
@@ -232,6 +246,13 @@ class ConfigConverter {
     RETURN_IF_ERROR(AddExperts());
     if (architecture_.name == "deepseek2") RETURN_IF_ERROR(AddLatent());
     if (is_lfm2()) RETURN_IF_ERROR(AddConvolutions());
+    if (const std::optional<int64_t> inner = file_.Whole(Key("ssm.inner_size"))) {
+      const int64_t heads = file_.Whole(Key("ssm.time_step_rank")).value_or(0);
+      if (heads < 1 || *inner % heads != 0) {
+        return Error(Key("ssm.inner_size"), " must be a multiple of ", Key("ssm.time_step_rank"));
+      }
+      json_["linear_value_head_dim"] = *inner / heads;
+    }
     AddMultipliers();
     RETURN_IF_ERROR(AddWindows());
     if (architecture_.name == "gemma2" || architecture_.name == "gemma3") {
@@ -271,9 +292,10 @@ class ConfigConverter {
       const int64_t gating = file_.Whole(Key("expert_gating_func")).value_or(kSigmoidGating);
       if (gating != kSigmoidGating) return Error(Key("expert_gating_func"), " must be 2");
       json_["use_qk_norm"] = HasTensor("attn_q_norm.weight");
+    }
+    if (const std::optional<int64_t> more = file_.Whole(Key("nextn_predict_layers"))) {
       // The blocks include those that predict further tokens.
-      const int64_t blocks = file_.Whole(Key("block_count")).value_or(0);
-      json_["num_hidden_layers"] = blocks - file_.Whole(Key("nextn_predict_layers")).value_or(0);
+      json_["num_hidden_layers"] = file_.Whole(Key("block_count")).value_or(0) - *more;
     }
     return absl::OkStatus();
   }

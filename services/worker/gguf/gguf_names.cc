@@ -50,6 +50,8 @@ constexpr Architecture kArchitectures[] = {
     {.name = "glm4moe", .hugging_face = "Glm4MoeForCausalLM"},
     {.name = "gpt-oss", .hugging_face = "GptOssForCausalLM"},
     {.name = "deepseek2", .hugging_face = "DeepseekV2ForCausalLM"},
+    {.name = "qwen35", .hugging_face = "Qwen3_5ForCausalLM", .gains_include_one = true},
+    {.name = "qwen35moe", .hugging_face = "Qwen3_5MoeForCausalLM", .gains_include_one = true},
     {.name = "lfm2", .hugging_face = "Lfm2ForCausalLM"},
     {.name = "lfm2moe", .hugging_face = "Lfm2MoeForCausalLM"},
 };
@@ -130,6 +132,20 @@ constexpr std::pair<std::string_view, std::string_view> kLfm2Parts[] = {
     {"shortconv.in_proj", "conv.in_proj"},
     {"shortconv.out_proj", "conv.out_proj"},
 };
+constexpr std::pair<std::string_view, std::string_view> kQwen35Parts[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_conv1d", "linear_attn.conv1d"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_alpha", "linear_attn.in_proj_a"},
+    {"ssm_beta", "linear_attn.in_proj_b"},
+    {"ssm_out", "linear_attn.out_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
 constexpr std::pair<std::string_view, std::string_view> kLfm2WholeParts[] = {
     {"exp_probs_b.bias", "feed_forward.expert_bias"},
 };
@@ -137,6 +153,8 @@ constexpr std::pair<std::string_view, std::string_view> kLfm2WholeParts[] = {
 constexpr std::pair<std::string_view, std::string_view> kWholeParts[] = {
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
     {"attn_sinks.weight", "self_attn.sinks"},
+    {"ssm_dt.bias", "linear_attn.dt_bias"},
+    {"ssm_a", "linear_attn.A_log"},
 };
 constexpr std::pair<std::string_view, std::string_view> kHunYuanParts[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
@@ -184,6 +202,8 @@ Pairs PartsOf(const Architecture& architecture) {
                                                               {"deepseek2", kDeepSeekParts},
                                                               {"qwen2moe", kQwenMoeParts},
                                                               {"granitemoe", kGraniteMoeParts},
+                                                              {"qwen35", kQwen35Parts},
+                                                              {"qwen35moe", kQwen35Parts},
                                                               {"lfm2", kLfm2Parts},
                                                               {"lfm2moe", kLfm2Parts}};
   for (const auto& [name, parts] : kOwnParts) {
@@ -193,11 +213,52 @@ Pairs PartsOf(const Architecture& architecture) {
   return {};
 }
 
+// The heads of layers with the gated delta rule.
+struct DeltaHeads {
+  int64_t groups = 0, per_group = 0, key_dim = 0, value_dim = 0;  // 0: there are no such layers
+
+  // The order of the heads of a tensor, "ssm_out".
+  TiledHeads OrderOf(std::string_view own) const {
+    if (per_group < 2) return {};
+    TiledHeads order = {.groups = groups, .per_group = per_group, .size = value_dim};
+    if (own == "attn_qkv" || own == "ssm_conv1d") {
+      order.begin = 2 * groups * key_dim;
+    } else if (own == "ssm_alpha" || own == "ssm_beta" || own == "ssm_dt" || own == "ssm_a") {
+      order.size = 1;
+    } else if (own == "ssm_out") {
+      order.are_columns = true;
+    } else if (own != "attn_gate") {
+      return {};
+    }
+    return order;
+  }
+};
+
+absl::StatusOr<DeltaHeads> ReadDeltaHeads(const GgufFile& file, const Architecture& architecture) {
+  DeltaHeads heads;
+  if (!architecture.name.starts_with("qwen35")) return heads;
+  constexpr int64_t kMost = 1 << 20;
+  const auto read = [&](const char* key) {
+    const int64_t n = file.Whole(absl::StrCat(Absl(architecture.name), ".ssm.", key)).value_or(0);
+    return n >= 1 && n <= kMost ? n : 0;
+  };
+  const int64_t groups = read("group_count"), all = read("time_step_rank");
+  const int64_t keys = read("state_size"), values = read("inner_size");
+  if (groups == 0 || all == 0 || keys == 0 || values == 0 || all % groups != 0 ||
+      values % all != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.name(), ": ", Absl(architecture.name),
+        ".ssm.group_count, time_step_rank, state_size and inner_size must be there, from 1 to ",
+        kMost, ", and each of the first, second and last a divisor of the next"));
+  }
+  return DeltaHeads{groups, all / groups, keys, values / all};
+}
+
 // Names the tensors of one file.
 class Namer {
  public:
-  Namer(const Architecture& architecture, int64_t head_dim)
-      : architecture_(architecture), head_dim_(head_dim) {}
+  Namer(const Architecture& architecture, int64_t head_dim, const DeltaHeads& heads)
+      : architecture_(architecture), head_dim_(head_dim), heads_(heads) {}
 
   void Add(const Tensor& tensor, std::vector<NamedTensor>& out) const {
     if (const std::string_view name = Lookup(kOutside, tensor.name); !name.empty()) {
@@ -207,7 +268,7 @@ class Namer {
     const std::vector<std::string> words = absl::StrSplit(Absl(tensor.name), '.');
     int layer = 0;
     const bool in_layer =
-        words.size() >= 4 && words[0] == "blk" && absl::SimpleAtoi(words[1], &layer) && layer >= 0;
+        words.size() >= 3 && words[0] == "blk" && absl::SimpleAtoi(words[1], &layer) && layer >= 0;
     if (!in_layer) return out.push_back(Whole(tensor, std::string(tensor.name)));
     if (AddExperts(tensor, words, layer, out)) return;
     const std::string prefix = absl::StrCat("model.layers.", layer, ".");
@@ -216,6 +277,14 @@ class Namer {
       return out.push_back(
           Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));
     }
+    if (words.size() == 3) {
+      const std::string_view whole = Lookup(kWholeParts, words[2]);
+      if (whole.empty()) return out.push_back(Whole(tensor, std::string(tensor.name)));
+      NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(whole)));
+      named.is_rate = true;
+      named.tiled = heads_.OrderOf(words[2]);
+      return out.push_back(std::move(named));
+    }
     if (words.size() == 4 || words.size() == 5) {
       const std::string own = absl::StrJoin(words.begin() + 2, words.end() - 1, ".");
       const std::string& kind = words.back();
@@ -223,15 +292,19 @@ class Namer {
       if (const std::string_view whole =
               Lookup(is_lfm2 ? Pairs(kLfm2WholeParts) : Pairs(kWholeParts), own + "." + kind);
           !whole.empty()) {
-        return out.push_back(Whole(tensor, absl::StrCat(prefix, Absl(whole))));
+        NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(whole)));
+        named.tiled = heads_.OrderOf(own);
+        return out.push_back(std::move(named));
       }
       std::string_view part = Lookup(PartsOf(architecture_), own);
       if (part.empty()) part = Lookup(kParts, own);
       if (!part.empty()) {
         NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(part), ".", kind));
         // Taps of a convolution are stored without its groups, of one channel each.
-        const bool are_taps = own == "shortconv.conv" && named.shape.size() == 2;
+        const bool are_taps =
+            (own == "shortconv.conv" || own == "ssm_conv1d") && named.shape.size() == 2;
         if (are_taps) named.shape.insert(named.shape.begin() + 1, 1);
+        named.tiled = heads_.OrderOf(own);
         const bool is_head = words[2] == "attn_q" || words[2] == "attn_k";
         if (is_head && architecture_.interleaved_heads) named.interleaved_head = head_dim_;
         // A matrix of one row may be stored as a vector.
@@ -291,6 +364,7 @@ class Namer {
 
   const Architecture& architecture_;
   const int64_t head_dim_;
+  const DeltaHeads heads_;
 };
 
 bool IsConfiguration(std::string_view name) {
@@ -348,7 +422,8 @@ absl::StatusOr<std::vector<NamedTensor>> NamedTensors(const GgufFile& file) {
     return absl::InvalidArgumentError(absl::StrCat(file.name(), ": has heads of ", head_dim,
                                                    " elements; they must be even in number"));
   }
-  const Namer namer(*architecture, head_dim);
+  ASSIGN_OR_RETURN(const DeltaHeads heads, ReadDeltaHeads(file, *architecture));
+  const Namer namer(*architecture, head_dim, heads);
   std::vector<NamedTensor> named;
   for (const Tensor& tensor : file.tensors()) {
     if (!IsConfiguration(tensor.name)) namer.Add(tensor, named);

@@ -35,6 +35,22 @@ absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file);
 // told.
 int64_t HeadDim(const GgufFile& file, const Architecture& architecture);
 
+// Heads of values that are stored in turns of their groups, which share a key head: head j of group
+// g, which Hugging Face's files have as head g * per_group + j, is stored as head j * groups + g.
+struct TiledHeads {
+  int64_t groups = 0, per_group = 0;  // 0: heads are in Hugging Face's order
+  int64_t size = 0;                   // rows, or columns, of a head
+  int64_t begin = 0;                  // the first head's first row
+  bool are_columns = false;
+
+  // Returns where the row, or column, `i` of Hugging Face's order is stored.
+  int64_t Stored(int64_t i) const {
+    if (groups == 0 || i < begin) return i;
+    const int64_t head = (i - begin) / size, in_head = (i - begin) % size;
+    return begin + (head % per_group * groups + head / per_group) * size + in_head;
+  }
+};
+
 // A tensor by the name that Hugging Face's files give it.
 struct NamedTensor {
   std::string name;
@@ -42,6 +58,8 @@ struct NamedTensor {
   std::vector<int64_t> shape;
   std::span<const uint8_t> bytes;
   int64_t interleaved_head = 0;  // rows of a head with interleaved pairs; 0: as Hugging Face's
+  TiledHeads tiled;
+  bool is_rate = false;  // holds -e^x, where Hugging Face's files have x
 };
 
 // All tensors but those that are parts of the configuration (rope_freqs and the like). Experts that

@@ -107,6 +107,14 @@ FAMILIES |= {
     "lfm2moe": ("lfm2moe", LFM2 | MOE | {"architectures": ["Lfm2MoeForCausalLM"], "num_experts": 4,
                                          "num_dense_layers": 1}),
 }
+QWEN35 = {"head_dim": 32, "full_attention_interval": 2, "num_hidden_layers": 4, "linear_num_key_heads": 4,
+          "linear_num_value_heads": 8, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+          "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.5, "rope_theta": 1e7}
+FAMILIES |= {
+    "qwen3_5": ("qwen35", QWEN35 | {"architectures": ["Qwen3_5ForCausalLM"], "tie_word_embeddings": True}),
+    "qwen3_5_moe": ("qwen35moe", QWEN35 | MOE | {"architectures": ["Qwen3_5MoeForCausalLM"], "num_experts": 4,
+                                                 "shared_expert_intermediate_size": 256}),
+}
 # Those whose queries and keys have rotated pairs side by side in GGUF files alone.
 INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
 
@@ -139,6 +147,18 @@ def interleaved(rows, num_heads):
 def halves(rows, num_heads):
     """The opposite."""
     return rows.reshape(num_heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
+def tiled(values, config, name, back=False):
+    """Heads of values in llama.cpp's order: the first of each group, then the second of each, …; or the opposite."""
+    groups, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    begin = 2 * groups * config["linear_key_head_dim"] if name.endswith(("in_proj_qkv.weight", "conv1d.weight")) else 0
+    axis = 1 if name.endswith("out_proj.weight") else 0
+    order = np.arange(values.shape[axis])
+    size = (len(order) - begin) // heads
+    turns = order[begin:].reshape(groups, heads // groups, size).swapaxes(0, 1).ravel()
+    order[begin:] = turns
+    return np.take(values, np.argsort(order) if back else order, axis)
 
 
 def stored(values, kind, draw):
@@ -204,7 +224,8 @@ class Writer:
         scaling = config.get("rope_parameters", config.get("rope_scaling", {}))
         out.add_rope_freq_base(config.get("rope_theta", scaling.get("rope_theta", 10000.0)))
         head_dim = config["hidden_size"] // config["num_attention_heads"]
-        rotated = config.get("qk_rope_head_dim", head_dim // 2 if self.arch.startswith("glm4") else head_dim)
+        is_half = self.arch.startswith(("glm4", "qwen35"))
+        rotated = config.get("qk_rope_head_dim", head_dim // 2 if is_half else head_dim)
         out.add_rope_dimension_count(rotated)
         self.add_newer(out, config, scaling)
         if "head_dim" in config:
@@ -279,6 +300,14 @@ class Writer:
             out.add_rope_freq_base_swa(config["rope_local_base_freq"])
         if "sliding_window_pattern" in config:
             out.add_sliding_window_pattern(config["sliding_window_pattern"])
+        if "linear_num_key_heads" in config:
+            out.add_uint32(f"{self.arch}.full_attention_interval", config["full_attention_interval"])
+            out.add_rope_dimension_sections([4, 2, 2, 0])
+            out.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+            out.add_ssm_state_size(config["linear_key_head_dim"])
+            out.add_ssm_group_count(config["linear_num_key_heads"])
+            out.add_ssm_time_step_rank(config["linear_num_value_heads"])
+            out.add_ssm_inner_size(config["linear_num_value_heads"] * config["linear_value_head_dim"])
         if "num_dense_layers" in config:
             out.add_leading_dense_block_count(config["num_dense_layers"])
             out.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
@@ -328,10 +357,14 @@ class Writer:
                 experts[name] = values
                 continue
             known = name.replace("block_sparse_moe.gate", "mlp.gate").replace("_correction_bias", "_correction.bias")
-            new = names.get_name(known.replace("expert_bias", "expert_bias.bias"), try_suffixes=(".weight", ".bias"))
+            known = known.replace("expert_bias", "expert_bias.bias").replace("dt_bias", "dt_proj.bias")
+            new = names.get_name(known, try_suffixes=(".weight", ".bias"))
             if name.endswith("sinks"):
                 new += ".weight"
             part = new.split(".")[-2]
+            is_delta = "linear_attn" in name and not name.endswith("norm.weight")
+            if is_delta:
+                values = tiled(values, self.config, name)
             permuted = heads.get(part) if self.arch in INTERLEAVED else None
             if permuted:
                 values = interleaved(values, permuted)
@@ -340,11 +373,16 @@ class Writer:
                 self.out.add_tensor(new, values[0])
             elif values.ndim == 3:
                 self.out.add_tensor(new, values[:, 0])
+            elif name.endswith("A_log"):
+                self.out.add_tensor(new, -np.exp(values.astype(np.float64)).astype(np.float32))
             elif values.ndim == 1:
-                one = np.float32(self.arch.startswith("gemma") and name.endswith("norm.weight"))
+                one = np.float32(self.arch.startswith(("gemma", "qwen35")) and name.endswith("norm.weight")
+                                 and "linear_attn" not in name)
                 self.out.add_tensor(new, values + one)
             else:
                 values = self.add_matrix(new, values)
+            if is_delta:
+                values = tiled(values, self.config, name, back=True)
             meant[name] = halves(values, permuted) if permuted else values
         self.add_experts(experts, meant)
         write_safetensors(self.model / "model.safetensors", meant)

@@ -4,14 +4,18 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
+#include "services/base/check.h"
+#include "services/worker/gguf/gguf_names.h"
 #include "tests/testing/gguf_writer.h"
 
 namespace continuo::gguf {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
 
@@ -246,6 +250,84 @@ TEST(GgufConfigTest, LayersOfLfm2WithoutHeadsHaveConvolutions) {
   EXPECT_THAT(error(file("lfm2", {0, 2, 0, 4})), HasSubstr("differs between layers"));
   EXPECT_THAT(error(file("lfm2moe", {0, 2, 0, 2}).Key("lfm2moe.expert_gating_func", uint32_t{1})),
               HasSubstr("expert_gating_func must be 2"));
+}
+
+TEST(GgufConfigTest, SizesOfStatesAreThoseOfQwen35) {
+  const auto file = [] {
+    return GgufWriter()
+        .Key("general.architecture", std::string("qwen35"))
+        .Key("qwen35.block_count", uint32_t{9})
+        .Key("qwen35.nextn_predict_layers", uint32_t{1})
+        .Key("qwen35.attention.key_length", uint32_t{256})
+        .Key("qwen35.rope.dimension_count", uint32_t{64})
+        .Key("qwen35.rope.dimension_sections", std::vector<float>{11, 11, 10, 0})
+        .Key("qwen35.full_attention_interval", uint32_t{4})
+        .Key("qwen35.ssm.conv_kernel", uint32_t{4})
+        .Key("qwen35.ssm.state_size", uint32_t{128})
+        .Key("qwen35.ssm.group_count", uint32_t{16});
+  };
+  const auto texts = ConfigOfBytes(file()
+                                       .Key("qwen35.ssm.time_step_rank", uint32_t{48})
+                                       .Key("qwen35.ssm.inner_size", uint32_t{6144})
+                                       .Bytes());
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  const json config = json::parse(texts->config);
+  EXPECT_EQ(config["num_hidden_layers"], 8);
+  EXPECT_EQ(config["num_nextn_predict_layers"], 1);
+  EXPECT_EQ(config["partial_rotary_factor"], 0.25);
+  EXPECT_EQ(config["full_attention_interval"], 4);
+  EXPECT_EQ(config["linear_num_key_heads"], 16);
+  EXPECT_EQ(config["linear_num_value_heads"], 48);
+  EXPECT_EQ(config["linear_key_head_dim"], 128);
+  EXPECT_EQ(config["linear_value_head_dim"], 128);
+  EXPECT_THAT(std::string(ConfigOfBytes(file()
+                                            .Key("qwen35.ssm.time_step_rank", uint32_t{48})
+                                            .Key("qwen35.ssm.inner_size", uint32_t{6143})
+                                            .Bytes())
+                              .status()
+                              .message()),
+              HasSubstr("must be a multiple of qwen35.ssm.time_step_rank"));
+}
+
+TEST(GgufNamesTest, HeadsOfQwen35ComeInTheOrderOfTheirGroups) {
+  const auto named = [](uint32_t groups, uint32_t heads) {
+    const std::string bytes = GgufWriter()
+                                  .Key("general.architecture", std::string("qwen35"))
+                                  .Key("qwen35.ssm.state_size", uint32_t{2})
+                                  .Key("qwen35.ssm.group_count", groups)
+                                  .Key("qwen35.ssm.time_step_rank", heads)
+                                  .Key("qwen35.ssm.inner_size", uint32_t{12})
+                                  .Tensor("blk.0.ssm_a", {4}, 0, std::string(16, 'a'))
+                                  .Tensor("blk.0.attn_qkv.weight", {1, 20}, 0, std::string(80, 'b'))
+                                  .Tensor("blk.0.ssm_out.weight", {12, 1}, 0, std::string(48, 'c'))
+                                  .Bytes();
+    const auto file =
+        GgufFile::Parse("x.gguf", {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    CONTINUO_CHECK(file.ok());
+    return NamedTensors(*file);
+  };
+  const auto tensors = named(2, 4);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  const auto stored = [&](const std::string& name) {
+    for (const NamedTensor& tensor : *tensors) {
+      if (tensor.name != "model.layers.0.linear_attn." + name) continue;
+      std::vector<int64_t> order;
+      const bool are_columns = tensor.tiled.are_columns;
+      for (int64_t i = 0; i < tensor.shape[are_columns ? 1 : 0]; ++i) {
+        order.push_back(tensor.tiled.Stored(i));
+      }
+      return order;
+    }
+    return std::vector<int64_t>();
+  };
+  // Heads 0 and 1 share a key head, 2 and 3 another: they are stored as 0, 2, 1, 3.
+  EXPECT_THAT(stored("A_log"), ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(stored("out_proj.weight"), ElementsAre(0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11));
+  EXPECT_THAT(stored("in_proj_qkv.weight"),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 15, 16, 11, 12, 13, 17, 18, 19));
+  EXPECT_EQ(named(4, 4)->front().tiled.groups, 0);
+  EXPECT_THAT(std::string(named(3, 4).status().message()), HasSubstr("ssm.group_count"));
+  EXPECT_THAT(std::string(named(0, 4).status().message()), HasSubstr("ssm.group_count"));
 }
 
 TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {

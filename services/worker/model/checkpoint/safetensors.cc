@@ -304,7 +304,9 @@ absl::Status Checkpoint::OpenGguf(const std::string& path) {
                                                .dtype = std::string(tensor.type->name),
                                                .shape = tensor.shape,
                                                .bytes = tensor.bytes,
-                                               .interleaved_head = tensor.interleaved_head})
+                                               .interleaved_head = tensor.interleaved_head,
+                                               .tiled = tensor.tiled,
+                                               .is_rate = tensor.is_rate})
             .second;
     if (!is_new) {
       return absl::InvalidArgumentError(

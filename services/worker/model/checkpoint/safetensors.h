@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "services/base/mapped_file.h"
 #include "services/worker/gguf/gguf_file.h"
+#include "services/worker/gguf/gguf_names.h"
 #include "services/worker/quantised/matrix.h"
 #include "services/worker/quantised/quantisation_config.h"
 
@@ -27,6 +28,8 @@ struct StoredTensor {
   // Rows of a head whose rotated pairs are side by side, 2i and 2i + 1, where the model has them at
   // i and at i + half of the rows; 0: rows are in the model's order.
   int64_t interleaved_head = 0;
+  gguf::TiledHeads tiled;
+  bool is_rate = false;  // see gguf::NamedTensor
   // For a view of some rows: row r is row row_begin + r * row_step of `bytes`.
   int64_t row_begin = 0, row_step = 1;
   // 0: a row's elements follow one another. Otherwise they are so many elements apart, and the rows

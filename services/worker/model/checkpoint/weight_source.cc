@@ -24,11 +24,13 @@ int64_t WeightSource::StoredRow(int64_t row) const {
     const int64_t in_head = stored_row % head, half = head / 2;
     stored_row += in_head % half * 2 + in_head / half - in_head;
   }
+  if (!stored_.tiled.are_columns) stored_row = stored_.tiled.Stored(stored_row);
   return stored_.row_begin + stored_row * stored_.row_step;
 }
 
 bool WeightSource::RowsAreInOrder() const {
-  return order_.is_plain() && stored_.interleaved_head == 0 && stored_.row_step == 1;
+  return order_.is_plain() && stored_.interleaved_head == 0 && stored_.tiled.groups == 0 &&
+         stored_.row_step == 1;
 }
 
 const uint8_t* WeightSource::Row(int64_t row) const {
@@ -59,6 +61,7 @@ bool WeightSource::Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t
                            int64_t row_bytes) const {
   const int64_t first = part_.columns.begin, columns = part_.columns.size();
   if (stored_.column_stride != 0) return ConvertTurned(row, n, dtype, out, row_bytes);
+  if (stored_.tiled.are_columns) return ConvertTiled(row, n, dtype, out, row_bytes);
   if (stored_.quantised != nullptr && RowsAreInOrder()) {
     return ConvertQuantised(out, dtype, *stored_.quantised, StoredRow(row), n, first, columns);
   }
@@ -68,6 +71,23 @@ bool WeightSource::Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t
     fits &= stored_.quantised != nullptr ? ConvertQuantised(to, dtype, *stored_.quantised,
                                                             StoredRow(row + r), 1, first, columns)
                                          : type_->convert(to, dtype, Row(row + r), first, columns);
+  }
+  return fits;
+}
+
+bool WeightSource::ConvertTiled(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
+                                int64_t row_bytes) const {
+  const gguf::TiledHeads& tiled = stored_.tiled;
+  const Range columns = part_.columns;
+  const auto element = static_cast<int64_t>(kernels::SizeOf(dtype));
+  bool fits = true;
+  for (int64_t r = 0; r < n; ++r) {
+    for (int64_t c = columns.begin; c < columns.end;) {
+      const int64_t end = std::min(columns.end, (c / tiled.size + 1) * tiled.size);
+      fits &= type_->convert(out + r * row_bytes + (c - columns.begin) * element, dtype,
+                             Row(row + r), tiled.Stored(c), end - c);
+      c = end;
+    }
   }
   return fits;
 }

@@ -208,7 +208,8 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
   }
   data.data = static_cast<uint8_t*>(data.data) +
               first_row * data.cols() * static_cast<int64_t>(kernels::SizeOf(data.dtype));
-  if (source.HasBytesOf(data.dtype) && !spec.less_one && !spec.is_log_rate && spec.scale == 1) {
+  const bool is_log_rate = spec.is_log_rate && !stored.is_rate;
+  if (source.HasBytesOf(data.dtype) && !spec.less_one && !is_log_rate && spec.scale == 1) {
     device.CopyIn(data, source.Row(0));
     return absl::OkStatus();
   }
@@ -217,7 +218,7 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
                    float* const values = reinterpret_cast<float*>(rows);  // of a vector
                    for (int64_t i = 0; spec.less_one && i < n; ++i) values[i] += 1;
                    for (int64_t i = 0; spec.scale != 1 && i < n; ++i) values[i] *= spec.scale;
-                   for (int64_t i = 0; spec.is_log_rate && i < n; ++i) {
+                   for (int64_t i = 0; is_log_rate && i < n; ++i) {
                      values[i] = static_cast<float>(-kernels::ExactExp(double{values[i]}));
                    }
                    kernels::Tensor to = data;
@@ -401,6 +402,10 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
       if (stored->interleaved_head != 0) {
         absl::StrAppend(&dtype, " interleaved by ", stored->interleaved_head);
       }
+      if (stored->tiled.groups != 0) {
+        absl::StrAppend(&dtype, " tiled by ", stored->tiled.groups, " from ", stored->tiled.begin);
+      }
+      if (stored->is_rate) absl::StrAppend(&dtype, " rates");
       if (stored->is_view()) {
         absl::StrAppend(&dtype, " rows ", stored->row_begin, "+", stored->row_step, " columns ",
                         stored->column_stride);
