@@ -74,7 +74,7 @@ else
 fi
 echo "== AddressSanitizer and UndefinedBehaviorSanitizer"
 scripts/build.sh asan
-run_tests asan -LE slow
+run_tests asan -LE 'slow|no_asan'
 echo "== ThreadSanitizer"
 scripts/build_tsan_abseil.sh
 scripts/build.sh tsan
