@@ -47,6 +47,7 @@ Json MemoryJson(const ModelFacts& facts) {
                {"kv_per_token", e.bytes_per_block / facts.block_size},
                {"context", e.config.context_length},
                {"kv_of_context", e.bytes_per_block * e.min_blocks}};
+  if (e.bytes_per_state_slot > 0) json["state_of_sequence"] = e.bytes_per_state_slot;
   if (facts.available_bytes > 0) json["available"] = facts.available_bytes;
   if (facts.num_blocks > 0) json["kv_cache"] = e.bytes_per_block * facts.num_blocks;
   return json;

@@ -81,6 +81,9 @@ void AddMemory(const ModelFacts& facts, std::string& out) {
                     Size(e.bytes_per_block * e.min_blocks), " for a context of ",
                     e.config.context_length, " tokens"),
        out);
+  if (e.bytes_per_state_slot > 0) {
+    Line("", absl::StrCat(Size(e.bytes_per_state_slot), " recurrent state of a sequence"), out);
+  }
   if (facts.num_blocks > 0) {
     const int64_t blocks = facts.num_blocks;
     Line(

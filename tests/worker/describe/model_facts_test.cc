@@ -71,6 +71,17 @@ TEST(ModelFactsTest, TheContextIsThatOfItsFlag) {
   EXPECT_THAT(FactsText(beyond), HasSubstr("max_context_tokens is 257"));
 }
 
+TEST(ModelFactsTest, TheStateOfASequenceIsTold) {
+  const TinyModel model({.family = "lfm2", .dtype = "bf16"});
+  const ModelFacts facts = FactsOf(model);
+  EXPECT_TRUE(facts.would_run()) << FactsText(facts);
+  // Three layers keep two rows of 48 channels in bf16.
+  EXPECT_EQ(nlohmann::json::parse(FactsJson(facts))["memory"]["state_of_sequence"], 3 * 2 * 48 * 2);
+  EXPECT_THAT(FactsText(facts), HasSubstr("576 bytes recurrent state of a sequence"));
+  EXPECT_FALSE(nlohmann::json::parse(FactsJson(FactsOf(TinyModel())))["memory"].contains(
+      "state_of_sequence"));
+}
+
 TEST(ModelFactsTest, EveryPartTellsItsOwnProblem) {
   const TinyModel model;
   std::filesystem::remove(model.dir() + "/tokenizer.json");
