@@ -61,6 +61,7 @@ void DenseMatMul::Run(const Product& product, Tensor x, std::span<const int64_t>
           float* row = to + r * packed_k;
           for (int64_t i = 0; i < num_splits; ++i) {
             const int64_t length = split_begin[i + 1] - split_begin[i];
+            if (length == 0) continue;  // a rank without columns has no memory for them either
             kernels_.pack[element](row, in + split_begin[i], length);
             row += RoundUp(length, unit);
           }
