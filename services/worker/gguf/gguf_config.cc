@@ -295,7 +295,11 @@ class ConfigConverter {
     }
     if (const std::optional<int64_t> more = file_.Whole(Key("nextn_predict_layers"))) {
       // The blocks include those that predict further tokens.
-      json_["num_hidden_layers"] = file_.Whole(Key("block_count")).value_or(0) - *more;
+      const int64_t blocks = file_.Whole(Key("block_count")).value_or(0);
+      if (*more < 0 || *more > blocks) {
+        return Error(Key("nextn_predict_layers"), " must be from 0 to ", Key("block_count"));
+      }
+      json_["num_hidden_layers"] = blocks - *more;
     }
     return absl::OkStatus();
   }
@@ -303,6 +307,7 @@ class ConfigConverter {
   bool is_lfm2() const { return architecture_.name == "lfm2" || architecture_.name == "lfm2moe"; }
 
   // Layers without KV heads have a short convolution.
+  static constexpr int kMaxHeads = 1024;
   absl::Status AddConvolutions() {
     const Value* const heads = file_.Find(Key("attention.head_count_kv"));
     const auto* const list = heads == nullptr ? nullptr : std::get_if<std::vector<double>>(heads);
@@ -314,6 +319,9 @@ class ConfigConverter {
     double of_attention = 0;
     Json types = Json::array();
     for (const double n : *list) {
+      if (!(n >= 0 && n <= kMaxHeads) || n != std::floor(n)) {
+        return Error(Key("attention.head_count_kv"), " must be whole numbers up to ", kMaxHeads);
+      }
       types.push_back(n == 0 ? "conv" : "full_attention");
       if (n == 0) continue;
       if (of_attention != 0 && n != of_attention) {
@@ -466,7 +474,10 @@ class ConfigConverter {
   absl::Status AddRope() {
     const int64_t head_dim = HeadDim(file_, architecture_);
     const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(head_dim);
-    if (head_dim > 0 && rotated != head_dim && architecture_.name != "deepseek2") {
+    // Families whose field has another default than 1 are told in any case.
+    const bool is_partial =
+        architecture_.name.starts_with("qwen35") || architecture_.name.starts_with("glm4");
+    if (head_dim > 0 && (is_partial || rotated != head_dim) && architecture_.name != "deepseek2") {
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
     }
     Json scaling;

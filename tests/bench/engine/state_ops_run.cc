@@ -38,8 +38,8 @@ absl::StatusOr<std::unique_ptr<StateOpsRun>> StateOpsRun::Make(const model::Load
   model::LayOut(c, run.shard_, sizes, static_cast<uint8_t*>(run.memory_), &run.buffers_);
   auto* const weights = reinterpret_cast<float*>(static_cast<uint8_t*>(run.memory_) + bytes);
   std::fill_n(weights, 2 * taps, 1.0f);
-  run.taps_ = {weights, kernels::DType::kF32, {c.states.conv_width, channels}};
-  run.heads_ = {weights + taps, kernels::DType::kF32, {run.shard_.state_heads.size()}};
+  run.taps_ = {weights, kernels::DType::kF32, {c.states.conv_width, channels, 1}};
+  run.heads_ = {weights + taps, kernels::DType::kF32, {run.shard_.state_heads.size(), 1, 1}};
   // Zeros stay zeros, and time does not depend on values.
   const model::StateBuffers& b = run.buffers_.states;
   for (const kernels::Tensor& buffer : {b.q, b.k, b.v, b.step, b.gate}) {
@@ -74,7 +74,7 @@ void StateOpsRun::Run(const model::StepPlan& plan) {
   const auto view = [](const std::vector<int32_t>& values) {
     return kernels::Tensor{const_cast<int32_t*>(values.data()),
                            kernels::DType::kI32,
-                           {static_cast<int64_t>(values.size())}};
+                           {static_cast<int64_t>(values.size()), 1, 1}};
   };
   const kernels::StatePlaces places = {view(plan.query_begin), view(plan.state_from),
                                        view(plan.state_to)};
@@ -83,7 +83,7 @@ void StateOpsRun::Run(const model::StepPlan& plan) {
   kernels::StateOps& ops = rank_.device->ops().states;
   const auto convolve = [&](kernels::Tensor out, kernels::Tensor x, kernels::Tensor states) {
     const kernels::Tensor taps = {
-        taps_.data, kernels::DType::kF32, {s.conv_width, out.size() / out.rows()}};
+        taps_.data, kernels::DType::kF32, {s.conv_width, out.size() / out.rows(), 1}};
     ops.CausalConv(out, x, {.taps = taps}, /*silu=*/s.kind != model::StateKind::kConv, states,
                    places);
   };

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -247,6 +248,8 @@ TEST(GgufConfigTest, LayersOfLfm2WithoutHeadsHaveConvolutions) {
     return std::string(ConfigOfBytes(writer.Bytes()).status().message());
   };
   EXPECT_THAT(error(file("lfm2", {0, 2, 0})), HasSubstr("a number for each of 4 layers"));
+  EXPECT_THAT(error(file("lfm2", {0, std::nanf(""), 0, 0})), HasSubstr("must be whole numbers"));
+  EXPECT_THAT(error(file("lfm2", {0, 2.5, 0, 0})), HasSubstr("must be whole numbers"));
   EXPECT_THAT(error(file("lfm2", {0, 2, 0, 4})), HasSubstr("differs between layers"));
   EXPECT_THAT(error(file("lfm2moe", {0, 2, 0, 2}).Key("lfm2moe.expert_gating_func", uint32_t{1})),
               HasSubstr("expert_gating_func must be 2"));
@@ -287,6 +290,21 @@ TEST(GgufConfigTest, SizesOfStatesAreThoseOfQwen35) {
                               .status()
                               .message()),
               HasSubstr("must be a multiple of qwen35.ssm.time_step_rank"));
+}
+
+TEST(GgufConfigTest, HeadsThatRotateWholeAreToldToFamiliesThatRotateAPart) {
+  const auto file = [] {
+    return GgufWriter()
+        .Key("general.architecture", std::string("qwen35"))
+        .Key("qwen35.block_count", uint32_t{4})
+        .Key("qwen35.attention.key_length", uint32_t{256});
+  };
+  EXPECT_EQ(json::parse(ConfigOfBytes(file().Bytes())->config)["partial_rotary_factor"], 1);
+  EXPECT_THAT(
+      std::string(ConfigOfBytes(file().Key("qwen35.nextn_predict_layers", uint32_t{5}).Bytes())
+                      .status()
+                      .message()),
+      HasSubstr("must be from 0 to qwen35.block_count"));
 }
 
 TEST(GgufNamesTest, HeadsOfQwen35ComeInTheOrderOfTheirGroups) {

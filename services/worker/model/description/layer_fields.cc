@@ -110,7 +110,14 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
   const size_t num_layers = static_cast<size_t>(config.num_layers);
   config.windows.assign(num_layers, 0);
   std::vector<bool> windowed(num_layers);
-  if (family.states != StateKind::kNone) return windowed;  // layer_types says another thing
+  if (family.states != StateKind::kNone) {  // layer_types says another thing
+    const nlohmann::json& window = json.Raw("sliding_window");
+    const bool is_used = json.Bool("use_sliding_window", true);
+    if (is_used && !window.is_null() && window != 0) {
+      json.Fail("sliding_window", "windows are not known beside layers with state");
+    }
+    return windowed;
+  }
   const WindowRule rule = family.window_rule;
   const int length = WindowLength(family, json);
   const bool has_switch = rule == WindowRule::kSwitched || rule == WindowRule::kByLayer ||

@@ -10,7 +10,8 @@
 namespace continuo::model {
 namespace {
 
-constexpr int kMaxConvWidth = 16;
+// What kernels take on every device.
+constexpr int kMaxConvWidth = 8, kMaxStateKeys = 256;
 
 // The names of layers in layer_types.
 struct LayerNames {
@@ -108,7 +109,7 @@ void ParseStateSpace(JsonObject& json, ModelConfig& config) {
   };
   states.num_heads = size("mamba_n_heads", kMaxHeads, 128);
   states.num_key_heads = size("mamba_n_groups", kMaxHeads, 1);
-  states.key_dim = size("mamba_d_state", kMaxHeadDim, 256);
+  states.key_dim = size("mamba_d_state", kMaxStateKeys, 256);
   states.conv_width = static_cast<int>(json.Int("mamba_d_conv", 2, kMaxConvWidth, 4));
   states.conv_bias = json.Bool("mamba_conv_bias", true);
   const int64_t width = json.Int("mamba_expand", 1, 64, 2) * config.hidden_size;
@@ -134,10 +135,7 @@ void ParseStateSpace(JsonObject& json, ModelConfig& config) {
   }
 }
 
-}  // namespace
-
-void ParseStates(const Family& family, JsonObject& json, ModelConfig& config) {
-  if (family.states == StateKind::kNone) return;
+void ReadStates(const Family& family, JsonObject& json, ModelConfig& config) {
   StateConfig& states = config.states;
   states.kind = family.states;
   states.layers = ReadLayers(family.states, json, static_cast<size_t>(config.num_layers));
@@ -164,12 +162,20 @@ void ParseStates(const Family& family, JsonObject& json, ModelConfig& config) {
   states.conv_width = size("linear_conv_kernel_dim", 2, kMaxConvWidth, 4);
   states.num_key_heads = size("linear_num_key_heads", 1, kMaxHeads, 16);
   states.num_heads = size("linear_num_value_heads", 1, kMaxHeads, 32);
-  states.key_dim = size("linear_key_head_dim", 1, kMaxHeadDim, 128);
+  states.key_dim = size("linear_key_head_dim", 1, kMaxStateKeys, 128);
   states.value_dim = size("linear_value_head_dim", 1, kMaxHeadDim, 128);
   if (states.num_heads % states.num_key_heads != 0) {
     json.Fail("linear_num_value_heads",
               absl::StrCat("linear_num_key_heads, ", states.num_key_heads, ", must divide it"));
   }
+}
+
+}  // namespace
+
+void ParseStates(const Family& family, JsonObject& json, ModelConfig& config) {
+  if (family.states == StateKind::kNone) return;
+  ReadStates(family, json, config);
+  if (!config.has_states()) config.states = {};
 }
 
 }  // namespace continuo::model

@@ -43,8 +43,7 @@ absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& 
   if (kv.is_later) return 0;
   if (has_device_memory && kv.num_blocks == 0 && kv.memory_bytes == 0) return 0;
   const int64_t max_blocks = MaxBlocks(options);
-  // Without layers that have keys and values a block is an id alone.
-  const int64_t block = std::max<int64_t>(1, plan.BlockBytes(kv.block_size) + kv.other_block_bytes);
+  const int64_t block = plan.BlockBytes(kv.block_size) + kv.other_block_bytes;
   int64_t blocks = kv.num_blocks;
   if (blocks == 0) {
     constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
@@ -64,7 +63,7 @@ absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& 
   return static_cast<int>(blocks);
 }
 
-absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& plan,
+absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& plan, int requested,
                                   const kernels::Replica& replica,
                                   std::span<const kernels::Replica::Rank> ranks) {
   if (!plan.config.has_states()) return 0;
@@ -77,9 +76,11 @@ absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& pl
     const int64_t taken = WeightBytes(plan.config, shard, plan.types.weights, device) +
                           ScratchBytes(plan.config, shard, plan.types.weights,
                                        plan.types.activations, options.max_batch_tokens, device);
+    // Blocks that flags ask for come first.
+    const int64_t blocks = requested * BlockNeeds(options, plan, rank);
     const int64_t slot = StateCache::SlotBytes(plan.config, shard, plan.types.activations);
     if (slot == 0) continue;  // a rank without heads
-    const auto left = static_cast<uint64_t>(std::max<int64_t>(free[rank] - taken, 0));
+    const auto left = static_cast<uint64_t>(std::max<int64_t>(free[rank] - taken - blocks, 0));
     slots = std::min(slots, StateSlotsIn(left, slot, options.state_slots));
   }
   return slots;

@@ -22,7 +22,7 @@ absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& 
 
 // Returns how many slots of states the model gets, before weights are loaded: as the devices'
 // memory allows, which is that of FreeBytes; on the CPU as many as the options want.
-absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& plan,
+absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& plan, int requested,
                                   const kernels::Replica& replica,
                                   std::span<const kernels::Replica::Rank> ranks);
 

@@ -44,7 +44,6 @@ struct KvCacheSize {
   bool is_later = false;
 };
 
-// Everything that ModelLoader needs to know.
 // Slots for the states of sequences, of models that have them. Half as many sequences can run; the
 // others keep states for later ones.
 struct StateSlots {
@@ -52,6 +51,7 @@ struct StateSlots {
   bool by_memory = false;  // fewer where they would take much of the memory (StateSlotsIn)
 };
 
+// Everything that ModelLoader needs to know.
 struct LoadOptions {
   ModelSource source;
   Precision precision;

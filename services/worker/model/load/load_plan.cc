@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/load/load_plan.h"
 
+#include <algorithm>
+
 #include <memory>
 #include <string>
 #include <utility>

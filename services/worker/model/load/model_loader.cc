@@ -58,8 +58,9 @@ absl::StatusOr<ModelLoader> ModelLoader::Open(const LoadOptions& options) {
                    RequestedBlocks(options, loader.plan_, has_device_memory));
   ASSIGN_OR_RETURN(std::vector<kernels::Replica::Rank> ranks, loader.MakeRanks());
   loader.planned_blocks_ = loader.requested_blocks_;
-  ASSIGN_OR_RETURN(const int state_slots,
-                   FitStateSlots(options, loader.plan_, *loader.replica_, ranks));
+  ASSIGN_OR_RETURN(
+      const int state_slots,
+      FitStateSlots(options, loader.plan_, loader.requested_blocks_, *loader.replica_, ranks));
   loader.model_.num_state_slots = state_slots;
   if (has_device_memory) {
     ASSIGN_OR_RETURN(loader.planned_blocks_,

@@ -32,7 +32,7 @@ struct ModelRunnerOptions {
   kernels::DType kv_dtype = kernels::DType::kF32;     // KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
-  int num_state_slots = 0;  // of a model with states at least 1
+  int num_state_slots = 0;  // of a model with states at least 2
   int max_rows = 0;         // of one step
   bool graphs = true;       // replay steps that decode as graphs, where possible
   int num_threads = 1;      // that the device has for ParallelFor

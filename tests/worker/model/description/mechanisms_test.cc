@@ -243,6 +243,11 @@ TEST(MechanismsTest, SizesOfAStateSpaceAreThoseOfGranite) {
   EXPECT_THAT(error({{"time_step_limit", {0.5, 0.25}}}), HasSubstr("time_step_limit"));
   EXPECT_THAT(error({{"time_step_limit", {-1, 1}}}), HasSubstr("time_step_limit"));
   EXPECT_THAT(error({{"time_step_limit", 1}}), HasSubstr("time_step_limit"));
+  EXPECT_THAT(error({{"mamba_d_state", 512}}), HasSubstr("mamba_d_state"));
+  EXPECT_THAT(error({{"mamba_d_conv", 9}}), HasSubstr("mamba_d_conv"));
+  EXPECT_THAT(error({{"sliding_window", 16}}), HasSubstr("sliding_window"));
+  const json attention = {"attention", "attention", "attention", "attention"};
+  EXPECT_EQ(Parse(With(granite, {{"layer_types", attention}}))->states.kind, StateKind::kNone);
   EXPECT_THAT(error({{"mamba_n_groups", 2}}), HasSubstr("mamba_n_groups"));
   EXPECT_THAT(error({{"mamba_n_heads", 3}}), HasSubstr("mamba_n_heads"));
   EXPECT_THAT(error({{"mamba_d_head", 1}}), HasSubstr("mamba_d_head"));
