@@ -42,12 +42,18 @@ void RowOps::SumSquares(Tensor out, Tensor x, int width, int first) {
   DoSumSquares(out, x, width, first);
 }
 
-void RowOps::RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps) {
+void RowOps::RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps,
+                              const NormGroups& groups) {
   CONTINUO_CHECK(IsActivation(x.dtype) && squares.dtype == DType::kF32);
   CONTINUO_CHECK(squares.rows() == x.rows() && count > 0);
   if (x.size() == 0) return;
   CONTINUO_CHECK(gain.dtype == DType::kF32 && gain.size() == x.cols() && squares.cols() > 0);
-  DoRmsNormBySquares(x, squares, gain, count, eps);
+  const int64_t heads = squares.cols();
+  CONTINUO_CHECK(count % heads == 0 && groups.num_groups > 0 && heads % groups.num_groups == 0);
+  CONTINUO_CHECK(
+      groups.num_groups == 1 ||
+      (groups.first_head >= 0 && groups.first_head * (count / heads) + x.cols() <= count));
+  DoRmsNormBySquares(x, squares, gain, count, eps, groups);
 }
 
 void RowOps::AddSum(Tensor x, Tensor sum, Tensor bias) {

@@ -5,17 +5,24 @@
 
 namespace continuo::kernels {
 
-// The function of a gate and what it multiplies, in a gated MLP the first three:
+// The function of a gate and what it multiplies, in an MLP the first four:
 enum class GateFunction {
   kSilu,  // g / (1 + e^-g) · u
   kGelu,  // its tanh form: g / (1 + e^(-2√(2/π)(g + 0.044715 g³))) · u
   // gpt-oss: with g at most 7 and u from -7 to 7, g / (1 + e^(-1.702 g)) · (u + 1)
   kClampedSwiglu,
+  kReluSquared,  // max(g, 0)² · u
   // Gates without a function of their own, in layers with state and in attention:
   kProduct,  // g · u
   kSigmoid,  // u / (1 + e^-g)
 };
 inline constexpr float kSwigluLimit = 7, kSwigluSlope = 1.702f;
+
+// The parts of rows of heads that RmsNormBySquares normalises: equal groups of neighbouring heads.
+struct NormGroups {
+  int64_t num_groups = 1;
+  int64_t first_head = 0;  // of the rows' part that is there
+};
 
 // Places of heads' elements in two tensors: element i of head h is at h * stride + begin + i of a
 // row. With an x_stride of 0 all heads get the same elements.
@@ -42,9 +49,12 @@ class RowOps {
   // The two halves of an RmsNorm over rows that several ranks hold in parts. SumSquares gives the
   // squares of some groups of `width` elements: out f32 [rows, n], out[r][i] = Σ of group first + i
   // of x[r]. RmsNormBySquares takes those of all ranks, whose number of elements is `count`: x[r] =
-  // x[r] / sqrt(Σ squares[r] / count + eps) * gain, in place; gain f32 [cols].
+  // x[r] / sqrt(Σ squares[r] / count + eps) * gain, in place; gain f32 [cols]. With several groups,
+  // the squares are of one head each, count / squares.cols() elements, and the mean is that of the
+  // element's group.
   void SumSquares(Tensor out, Tensor x, int width, int first);
-  void RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps);
+  void RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps,
+                        const NormGroups& groups = {});
   // x = round(x + round(sum + bias)): sum f32 [rows, cols], bias f32 [cols] or empty. The inner
   // rounding is to x's type.
   void AddSum(Tensor x, Tensor sum, Tensor bias);
@@ -76,8 +86,8 @@ class RowOps {
   virtual void DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) = 0;
   virtual void DoLayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) = 0;
   virtual void DoSumSquares(Tensor out, Tensor x, int width, int first) = 0;
-  virtual void DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count,
-                                  float eps) = 0;
+  virtual void DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps,
+                                  const NormGroups& groups) = 0;
   virtual void DoAddSum(Tensor x, Tensor sum, Tensor bias) = 0;
   virtual void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) = 0;
   virtual void DoScale(Tensor x, float factor) = 0;

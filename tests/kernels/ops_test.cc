@@ -134,6 +134,48 @@ TEST_P(OpsTest, RmsNormBySquaresIsTheNormOfTheWholeRow) {
   }
 }
 
+// The groups of a row are rows by themselves, also where the part that is there cuts them.
+TEST_P(OpsTest, RmsNormBySquaresOfGroups) {
+  Random random(23);
+  constexpr int kHeads = 6, kRows = 3;
+  const auto cut = [](const HostTensor& t, int64_t begin, int64_t n) {
+    HostTensor part(t.tensor().dtype, t.tensor().rows(), n);
+    for (int64_t r = 0; r < t.tensor().rows(); ++r) {
+      for (int64_t i = 0; i < n; ++i) {
+        part.Set(r * n + i, static_cast<float>(t.matrix()[r * t.tensor().cols() + begin + i]));
+      }
+    }
+    return part;
+  };
+  for (const kernels::DType type : kActivations) {
+    for (const int width : {1, 8, 20}) {
+      const int64_t cols = int64_t{kHeads} * width;
+      const HostTensor x = HostTensor::Of(type, kRows, cols, random);
+      const HostTensor gain = HostTensor::Of(kernels::DType::kF32, 1, cols, random);
+      HostTensor squares = HostTensor::Poisoned(kernels::DType::kF32, kRows, kHeads);
+      ops().rows.SumSquares(squares, x, width, 0);
+      for (const int64_t num_groups : {2, 3, 6}) {
+        const int64_t sharing = kHeads / num_groups, in_group = sharing * width;
+        HostTensor whole = x.Clone();
+        ops().rows.RmsNormBySquares(whole, squares, gain, cols, 1e-5f, {num_groups, 0});
+        for (int64_t g = 0; g < num_groups; ++g) {
+          HostTensor part = cut(x, g * in_group, in_group);
+          ops().rows.RmsNormBySquares(part, cut(squares, g * sharing, sharing),
+                                      cut(gain, g * in_group, in_group), in_group, 1e-5f);
+          EXPECT_TRUE(part.SameBits(cut(whole, g * in_group, in_group)));
+        }
+        for (const auto& [first, heads] : {std::pair{1, 4}, std::pair{0, 5}, std::pair{5, 1}}) {
+          HostTensor part = cut(x, int64_t{first} * width, int64_t{heads} * width);
+          ops().rows.RmsNormBySquares(part, squares,
+                                      cut(gain, int64_t{first} * width, int64_t{heads} * width),
+                                      cols, 1e-5f, {num_groups, first});
+          EXPECT_TRUE(part.SameBits(cut(whole, int64_t{first} * width, int64_t{heads} * width)));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(OpsTest, ScaleMultiplies) {
   Random random(23);
   HostTensor x = HostTensor::Of(kernels::DType::kF32, 3, 77, random);
@@ -286,23 +328,6 @@ TEST_P(OpsTest, CopyKvBlocksCopiesInOrder) {
   }
 }
 
-TEST_P(OpsTest, SiluMulMatchesReference) {
-  Random random(8);
-  for (const kernels::DType type : kActivations) {
-    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
-      HostTensor gate = HostTensor::Of(type, 3, cols, random, 12.0f);
-      const HostTensor up = HostTensor::Of(type, 3, cols, random);
-      HostTensor out = HostTensor::Poisoned(type, 3, cols);
-      const Matrix expected = ReferenceSiluMul(gate.matrix(), up.matrix());
-      ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
-      // The bound is the exponential's 2 ulp and three roundings.
-      ExpectNear(out, expected, 5 * 0x1p-23 + RoundingOf(type), {1e-30});
-      ops().rows.GateMul(kernels::GateFunction::kSilu, gate, gate, up);
-      EXPECT_TRUE(gate.SameBits(out)) << "in place";
-    }
-  }
-}
-
 TEST_P(OpsTest, EmbedScalesRowsButNotForeignOnes) {
   Random random(10);
   for (const kernels::DType type : kActivations) {
@@ -316,63 +341,6 @@ TEST_P(OpsTest, EmbedScalesRowsButNotForeignOnes) {
   }
 }
 
-TEST_P(OpsTest, GeluMulMatchesReference) {
-  Random random(11);
-  for (const kernels::DType type : kActivations) {
-    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
-      HostTensor gate = HostTensor::Of(type, 3, cols, random, 3.0f);
-      const HostTensor up = HostTensor::Of(type, 3, cols, random);
-      HostTensor out = HostTensor::Poisoned(type, 3, cols);
-      const Matrix expected = ReferenceGeluMul(gate.matrix(), up.matrix());
-      ops().rows.GateMul(kernels::GateFunction::kGelu, out, gate, up);
-      // Below 0 the rounding of the exponent counts, about twice 2^-24 of |u| < 24, and the
-      // exponential's 2 ulp.
-      ExpectNear(out, expected, (3 * 24 + 6) * 0x1p-24 + RoundingOf(type), {1e-12});
-      ops().rows.GateMul(kernels::GateFunction::kGelu, gate, gate, up);
-      EXPECT_TRUE(gate.SameBits(out)) << "in place";
-    }
-  }
-}
-
-TEST_P(OpsTest, ProductsAndSigmoidGatesMatchTheirFormulas) {
-  Random random(26);
-  for (const kernels::DType type : kActivations) {
-    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
-      HostTensor gate = HostTensor::Of(type, 3, cols, random, 12.0f);
-      HostTensor up = HostTensor::Of(type, 3, cols, random);
-      HostTensor out = HostTensor::Poisoned(type, 3, cols);
-      const Matrix gates = gate.matrix(), ups = up.matrix();
-      Matrix product(gates.size()), gated(gates.size());
-      for (size_t i = 0; i < gates.size(); ++i) {
-        product[i] = gates[i] * ups[i];
-        gated[i] = ups[i] / (1 + std::exp(-gates[i]));
-      }
-      ops().rows.GateMul(kernels::GateFunction::kProduct, out, gate, up);
-      ExpectNear(out, product, 0x1p-24 + RoundingOf(type), {1e-30});
-      ops().rows.GateMul(kernels::GateFunction::kSigmoid, out, gate, up);
-      ExpectNear(out, gated, 5 * 0x1p-23 + RoundingOf(type), {1e-30});
-      ops().rows.GateMul(kernels::GateFunction::kSigmoid, gate, gate, up);
-      EXPECT_TRUE(gate.SameBits(out)) << "in place";
-    }
-  }
-}
-
-TEST_P(OpsTest, WithoutAFactorGateMulIsTheFunctionAlone) {
-  Random random(25);
-  for (const kernels::DType type : kActivations) {
-    for (const int64_t cols : {1, 16, 2500}) {
-      for (const auto function : {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu}) {
-        HostTensor gate = HostTensor::Of(type, 3, cols, random, 3.0f), ones(type, 3, cols);
-        for (int64_t i = 0; i < 3 * cols; ++i) ones.Set(i, 1.0f);
-        HostTensor out = HostTensor::Poisoned(type, 3, cols);
-        ops().rows.GateMul(function, out, gate, ones);
-        ops().rows.GateMul(function, gate, gate, kernels::Tensor());
-        EXPECT_TRUE(gate.SameBits(out));
-      }
-    }
-  }
-}
-
 TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
   Random random(12);
   for (const float cap : {0.5f, 30.0f}) {
@@ -383,70 +351,6 @@ TEST_P(OpsTest, SoftCapMatchesReferenceFromTinyToHuge) {
       ExpectNear(x, expected, 8 * 0x1p-23, {1e-40});
     }
   }
-}
-
-TEST_P(OpsTest, ClampedSwigluMatchesReference) {
-  Random random(12);
-  for (const kernels::DType type : kActivations) {
-    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
-      // Up to 16, so that both factors are clamped on all sides.
-      HostTensor gate = HostTensor::Of(type, 3, cols, random, 8.0f);
-      const HostTensor up = HostTensor::Of(type, 3, cols, random, 8.0f);
-      HostTensor out = HostTensor::Poisoned(type, 3, cols);
-      const Matrix expected = ReferenceClampedSwiglu(gate.matrix(), up.matrix());
-      ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, out, gate, up);
-      // The slope as a float and the product with it lose 2^-24 of 1.702 g each, up to 28.
-      ExpectNear(out, expected, (3 * 28 + 8) * 0x1p-24 + RoundingOf(type), {1e-6});
-      ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, gate, gate, up);
-      EXPECT_TRUE(gate.SameBits(out)) << "in place";
-    }
-  }
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  for (const auto& [g, u] : {std::pair{kNan, 1.0f}, std::pair{1.0f, kNan}}) {
-    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 1);
-    ops().rows.GateMul(kernels::GateFunction::kClampedSwiglu, out, HostTensor::OfFloats({g}),
-                       HostTensor::OfFloats({u}));
-    EXPECT_TRUE(std::isnan(out.matrix()[0]));
-  }
-}
-
-TEST_P(OpsTest, ProductIsRoundedOnce) {
-  Random random(13);
-  for (const kernels::DType type : kActivations) {
-    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
-      HostTensor x = HostTensor::Of(type, 3, cols, random);
-      const HostTensor y = HostTensor::Of(type, 3, cols, random);
-      HostTensor out = HostTensor::Poisoned(type, 3, cols);
-      Matrix expected = x.matrix();
-      const Matrix factors = y.matrix();
-      for (size_t i = 0; i < expected.size(); ++i) expected[i] *= factors[i];
-      ops().rows.GateMul(kernels::GateFunction::kProduct, out, x, y);
-      // A product of floats is rounded to a float, and that to the type.
-      ExpectNear(out, expected, 0x1p-24 * 1.01 + RoundingOf(type), {1e-30});
-      ops().rows.GateMul(kernels::GateFunction::kProduct, x, x, y);
-      EXPECT_TRUE(x.SameBits(out)) << "in place";
-    }
-  }
-}
-
-TEST_P(OpsTest, SiluMulOfExtremes) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  const float gates[] = {0.0f, -0.0f, 90.0f, -90.0f, -200.0f, 3e38f, -3e38f, kInf, -100.0f};
-  HostTensor gate(kernels::DType::kF32, 1, 9), up(kernels::DType::kF32, 1, 9);
-  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 1, 9);
-  for (int i = 0; i < 9; ++i) {
-    gate.Set(i, gates[i]);
-    up.Set(i, 1.0f);
-  }
-  ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
-  const double expected[] = {0, 0, 90, 0, 0, 3e38f, 0, kInf, 0};
-  for (int i = 0; i < 9; ++i) {
-    const double got = out.matrix()[i];
-    EXPECT_TRUE(got == expected[i] || std::fabs(got - expected[i]) < 1e-30) << gates[i];
-  }
-  gate.Set(0, std::numeric_limits<float>::quiet_NaN());
-  ops().rows.GateMul(kernels::GateFunction::kSilu, out, gate, up);
-  EXPECT_TRUE(std::isnan(out.matrix()[0]));
 }
 
 TEST_P(OpsTest, CopyHeadsCopiesParts) {

@@ -247,6 +247,17 @@ Hashes HashOps(kernels::Device& device) {
     take("CombineExperts with addends", combined);
   }
   HashStates(device, take);
+  Random last(61);
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    HostTensor y = HostTensor::Of(type, 7, 172, last, 3.0f);
+    device.ops().rows.GateMul(kernels::GateFunction::kReluSquared, y, y, kernels::Tensor());
+    take("ReluSquared", y);
+    HostTensor squares = HostTensor::Poisoned(kernels::DType::kF32, 7, 4);
+    device.ops().rows.SumSquares(squares, y, 43, 0);
+    device.ops().rows.RmsNormBySquares(
+        y, squares, HostTensor::Of(kernels::DType::kF32, 1, 172, last), 172, 1e-5f, {2, 0});
+    take("RmsNormBySquares in groups", y);
+  }
   return hashes;
 }
 
@@ -286,7 +297,9 @@ Hashes PinnedOf(const std::string& isa) {
       {"MatMul packed bf16", 0x3baa01a58bd5623b},
       {"MatMul packed int4", 0x0c2e63831405617a},
       {"MatMul packed int8", 0x0033c909f8fb264a},
+      {"ReluSquared", 0x6b08fa88e4c4ab61},
       {"RmsNormBySquares", 0xffa1b91fa550c835},
+      {"RmsNormBySquares in groups", 0x59d945df94eb5346},
       {"Rope", 0x3034ce25ac6a84a8},
       {"RopeAngles", 0x040c8560742d0ced},
       {"RouteExperts", 0xe64fde4e1e7ac1f5},

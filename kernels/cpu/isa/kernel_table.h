@@ -176,6 +176,8 @@ struct KernelTable {
   void (*gelu_mul)(float* out, const float* gate, const float* up, size_t n);
   // out = gate / (1 + e^(-1.702 gate)) * (up + 1), gate at most 7 and up from -7 to 7
   void (*clamped_swiglu)(float* out, const float* gate, const float* up, size_t n);
+  // out = max(gate, 0)² * up
+  void (*relu_squared_mul)(float* out, const float* gate, const float* up, size_t n);
   // out = gate * up
   void (*multiply)(float* out, const float* gate, const float* up, size_t n);
   // out = up / (1 + e^-gate)

@@ -305,6 +305,21 @@ static void ClampedSwigluRow(float* out, const float* gate, const float* up, siz
   }
 }
 
+// Both products are rounded. NaN stays.
+INLINE Vec ReluSquared(Vec gate, Vec up) {
+  gate = IfLess(gate, Zero(), Zero(), gate);
+  return Mul(Mul(gate, gate), up);
+}
+
+static void ReluSquaredMul(float* out, const float* gate, const float* up, size_t n) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, ReluSquared(Load(gate + i), Load(up + i)));
+  if (i < n) {
+    const size_t m = n - i;
+    StorePart(out + i, ReluSquared(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
+  }
+}
+
 static void MultiplyRow(float* out, const float* gate, const float* up, size_t n) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) Store(out + i, Mul(Load(gate + i), Load(up + i)));
@@ -423,6 +438,7 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       SiluMul,
       GeluMul,
       ClampedSwigluRow,
+      ReluSquaredMul,
       MultiplyRow,
       SigmoidMul,
       SoftCap,

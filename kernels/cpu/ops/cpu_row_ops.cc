@@ -117,22 +117,29 @@ void CpuRowOps::DoSumSquares(Tensor out, Tensor x, int width, int first) {
   });
 }
 
-void CpuRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count,
-                                   float eps) {
-  const int64_t n = x.cols(), groups = squares.cols();
+void CpuRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps,
+                                   const NormGroups& groups) {
+  const int64_t n = x.cols(), heads = squares.cols(), sharing = heads / groups.num_groups;
+  const int64_t mean_of = count / groups.num_groups;
   const auto* const g = static_cast<const float*>(gain.data);
   context_.ForRanges(x.rows(), n, [&](int64_t begin, int64_t end, int thread) {
     float* buffer = context_.Scratch(thread, n);
     for (int64_t r = begin; r < end; ++r) {
-      double sum = 0;
-      for (int64_t i = 0; i < groups; ++i) {
-        sum += *reinterpret_cast<const float*>(At(squares, r * groups + i));
-      }
-      const double factor =
-          1.0 / std::sqrt(sum / static_cast<double>(count) + static_cast<double>(eps));
       const float* in = Read(kernels_, x, r * n, n, buffer);
       float* row = Begin(x, r * n, buffer);
-      kernels_.scale(row, in, static_cast<float>(factor), g, n);
+      int64_t group = groups.first_head / sharing;
+      for (int64_t from = 0, to = 0; from < n; from = to, ++group) {
+        to = groups.num_groups == 1
+                 ? n
+                 : std::min(n, ((group + 1) * sharing - groups.first_head) * (count / heads));
+        double sum = 0;
+        for (int64_t i = group * sharing; i < (group + 1) * sharing; ++i) {
+          sum += *reinterpret_cast<const float*>(At(squares, r * heads + i));
+        }
+        const double factor =
+            1.0 / std::sqrt(sum / static_cast<double>(mean_of) + static_cast<double>(eps));
+        kernels_.scale(row + from, in + from, static_cast<float>(factor), g + from, to - from);
+      }
       Finish(kernels_, x, r * n, n, row);
     }
   });

@@ -19,7 +19,8 @@ class CpuRowOps : public RowOps {
   void DoRmsNorm(Tensor out, Tensor x, Tensor gain, float eps) override;
   void DoLayerNorm(Tensor out, Tensor x, Tensor gain, Tensor bias, float eps) override;
   void DoSumSquares(Tensor out, Tensor x, int width, int first) override;
-  void DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps) override;
+  void DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps,
+                          const NormGroups& groups) override;
   void DoAddSum(Tensor x, Tensor sum, Tensor bias) override;
   void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) override;
   void DoScale(Tensor x, float factor) override;

@@ -72,6 +72,8 @@ inline GateLoop GateLoopOf(const KernelTable& k, GateFunction function) {
       return k.gelu_mul;
     case GateFunction::kClampedSwiglu:
       return k.clamped_swiglu;
+    case GateFunction::kReluSquared:
+      return k.relu_squared_mul;
     case GateFunction::kProduct:
       return k.multiply;
     case GateFunction::kSigmoid:

@@ -110,7 +110,8 @@ void CudaMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const 
   DoMatMuls(x, std::array<Product, 2>{gate, up});
   const Tensor& out = gate.out;
   CONTINUO_CHECK(out.dtype == DType::kBF16);
-  CONTINUO_CHECK(function != GateFunction::kProduct && function != GateFunction::kSigmoid);
+  CONTINUO_CHECK(function == GateFunction::kSilu || function == GateFunction::kGelu ||
+                 function == GateFunction::kClampedSwiglu);
   const bool is_silu = function == GateFunction::kSilu, is_gelu = function == GateFunction::kGelu;
   const char* const name = is_silu   ? "SiluMulInFp8"
                            : is_gelu ? "GeluMulInFp8"

@@ -72,12 +72,12 @@ void CudaRowOps::DoSumSquares(Tensor out, Tensor x, int width, int first) {
   });
 }
 
-void CudaRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count,
-                                    float eps) {
+void CudaRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t count, float eps,
+                                    const NormGroups& groups) {
   context_.Enqueue("RmsNormBySquares", [&] {
     return WithType(x.dtype, [&]<typename T>() {
       return cuda::RmsNormBySquares(Data<T>(x), Data<const float>(squares), Data<const float>(gain),
-                                    x.rows(), x.cols(), squares.cols(), count, eps,
+                                    x.rows(), x.cols(), squares.cols(), count, eps, groups,
                                     context_.kernels());
     });
   });
@@ -124,6 +124,8 @@ void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tenso
       return enqueue("GeluMul", [](auto... args) { return GeluMul(args...); });
     case GateFunction::kClampedSwiglu:
       return enqueue("ClampedSwiglu", [](auto... args) { return ClampedSwiglu(args...); });
+    case GateFunction::kReluSquared:
+      return enqueue("ReluSquaredMul", [](auto... args) { return ReluSquaredMul(args...); });
     case GateFunction::kProduct:
       return enqueue("Multiply", [](auto... args) { return Multiply(args...); });
     case GateFunction::kSigmoid:

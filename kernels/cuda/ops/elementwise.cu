@@ -50,6 +50,15 @@ struct Swiglu {
   }
 };
 
+// NaN stays.
+struct ReluSquared {
+  template <bool kExactly>
+  __device__ static float Of(float gate, float up) {
+    gate = gate < 0 ? 0 : gate;
+    return gate * gate * up;
+  }
+};
+
 struct ProductGate {
   template <bool kExactly>
   __device__ static float Of(float gate, float up) {
@@ -220,6 +229,11 @@ cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelS
 }
 
 template <typename T>
+cudaError_t ReluSquaredMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
+  return LaunchActivateMul<ReluSquared>("ReluSquaredMul", out, gate, up, n, stream);
+}
+
+template <typename T>
 cudaError_t Multiply(T* out, const T* gate, const T* up, int64_t n, KernelStream stream) {
   return LaunchActivateMul<ProductGate>("Multiply", out, gate, up, n, stream);
 }
@@ -255,11 +269,12 @@ cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {
   return Launch("SoftCap", SoftCapKernel, BlocksFor(n, kThreads), kThreads, 0, stream, x, cap, n);
 }
 
-#define INSTANTIATE(T)                                                               \
-  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream);       \
-  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream);       \
-  template cudaError_t ClampedSwiglu(T*, const T*, const T*, int64_t, KernelStream); \
-  template cudaError_t Multiply(T*, const T*, const T*, int64_t, KernelStream);      \
+#define INSTANTIATE(T)                                                                \
+  template cudaError_t SiluMul(T*, const T*, const T*, int64_t, KernelStream);        \
+  template cudaError_t GeluMul(T*, const T*, const T*, int64_t, KernelStream);        \
+  template cudaError_t ClampedSwiglu(T*, const T*, const T*, int64_t, KernelStream);  \
+  template cudaError_t ReluSquaredMul(T*, const T*, const T*, int64_t, KernelStream); \
+  template cudaError_t Multiply(T*, const T*, const T*, int64_t, KernelStream);       \
   template cudaError_t SigmoidMul(T*, const T*, const T*, int64_t, KernelStream)
 INSTANTIATE(float);
 INSTANTIATE(uint16_t);

@@ -19,6 +19,8 @@ cudaError_t GeluMul(T* out, const T* gate, const T* up, int64_t n, KernelStream 
 template <typename T>
 cudaError_t ClampedSwiglu(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 template <typename T>
+cudaError_t ReluSquaredMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
+template <typename T>
 cudaError_t Multiply(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);
 template <typename T>
 cudaError_t SigmoidMul(T* out, const T* gate, const T* up, int64_t n, KernelStream stream);

@@ -190,16 +190,24 @@ __global__ void SumSquaresKernel(float* out, const T* x, int64_t rows, int64_t c
   }
 }
 
-// One block per row, whose threads all add the few squares.
+// One block per row, whose threads all add the few squares. A group has `sharing` heads, whose
+// first is first_head where the rows begin, of `width` elements each.
 template <typename T>
 __global__ void RmsNormBySquaresKernel(T* x, const float* squares, const float* gain, int64_t rows,
-                                       int64_t cols, int64_t groups, int64_t count, float eps) {
+                                       int64_t cols, int64_t heads, int64_t sharing,
+                                       int64_t first_head, int64_t width, float eps) {
   WaitForPreviousKernel();
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    float sum = 0;
-    for (int64_t i = 0; i < groups; ++i) sum += squares[row * groups + i];
-    const float factor = 1.0f / sqrtf(sum / static_cast<float>(count) + eps);
-    ScaleRow<T, 1>(x + row * cols, x + row * cols, gain, cols, factor);
+    T* const to = x + row * cols;
+    int64_t group = first_head / sharing;
+    for (int64_t begin = 0, end = 0; begin < cols; begin = end, ++group) {
+      end = ((group + 1) * sharing - first_head) * width;
+      end = end < cols ? end : cols;
+      float sum = 0;
+      for (int64_t i = 0; i < sharing; ++i) sum += squares[row * heads + group * sharing + i];
+      const float factor = 1.0f / sqrtf(sum / static_cast<float>(sharing * width) + eps);
+      ScaleRow<T, 1>(to + begin, to + begin, gain + begin, end - begin, factor);
+    }
   }
 }
 
@@ -396,11 +404,13 @@ cudaError_t SumSquares(float* out, const T* x, int64_t rows, int64_t cols, int64
 
 template <typename T>
 cudaError_t RmsNormBySquares(T* x, const float* squares, const float* gain, int64_t rows,
-                             int64_t cols, int64_t groups, int64_t count, float eps,
-                             KernelStream stream) {
+                             int64_t cols, int64_t heads, int64_t count, float eps,
+                             const NormGroups& groups, KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
+  const int64_t first_head = groups.num_groups == 1 ? 0 : groups.first_head;
   return Launch("RmsNormBySquares", RmsNormBySquaresKernel<T>, RowBlocks(rows), kRowThreads, 0,
-                stream, x, squares, gain, rows, cols, groups, count, eps);
+                stream, x, squares, gain, rows, cols, heads, heads / groups.num_groups, first_head,
+                count / heads, eps);
 }
 
 template <typename T>
@@ -475,7 +485,7 @@ cudaError_t ToFloats(float* out, const uint16_t* x, int64_t n, KernelStream stre
   template cudaError_t SumSquares(float*, const T*, int64_t, int64_t, int64_t, int64_t,            \
                                   KernelStream);                                                   \
   template cudaError_t RmsNormBySquares(T*, const float*, const float*, int64_t, int64_t, int64_t, \
-                                        int64_t, float, KernelStream);                             \
+                                        int64_t, float, const NormGroups&, KernelStream);          \
   template cudaError_t AddSum(T*, const float*, const float*, int64_t, int64_t, KernelStream);     \
   template cudaError_t AddSumNorm(T*, const Fp8Rows&, T*, const float*, const float*,              \
                                   const float*, int64_t, int64_t, float, KernelStream);            \

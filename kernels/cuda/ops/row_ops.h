@@ -44,11 +44,11 @@ template <typename T>
 cudaError_t SumSquares(float* out, const T* x, int64_t rows, int64_t cols, int64_t groups,
                        int64_t width, KernelStream stream);
 
-// RowOps::RmsNormBySquares. x [rows, cols]; squares f32 [rows, groups]; gain f32 [cols].
+// RowOps::RmsNormBySquares. x [rows, cols]; squares f32 [rows, heads]; gain f32 [cols].
 template <typename T>
 cudaError_t RmsNormBySquares(T* x, const float* squares, const float* gain, int64_t rows,
-                             int64_t cols, int64_t groups, int64_t count, float eps,
-                             KernelStream stream);
+                             int64_t cols, int64_t heads, int64_t count, float eps,
+                             const NormGroups& groups, KernelStream stream);
 
 // RowOps::AddSum. x [rows, cols]; sum f32 [rows, cols]; bias f32 [cols] or null.
 template <typename T>

@@ -176,6 +176,12 @@ inline void CheckRmsNormBySquares(kernels::Device& b, int64_t rows, int heads,
       b.ops().rows.RmsNormBySquares(in, squares, gains, cols, 1e-5f);
       const Matrix expected = ReferenceRmsNorm(x.matrix(), gain.matrix(), 1e-5f);
       ExpectNear(in.Get(), expected, RmsNormError(cols) + RoundingOf(type), {1e-30});
+      // Each head by itself: a norm of rows of one head, whose gains differ.
+      const DeviceTensor again(b, x), ones(b, HostTensor::OfFloats(std::vector<float>(cols, 1.0f)));
+      b.ops().rows.RmsNormBySquares(again, squares, ones, cols, 1e-5f, {heads, 0});
+      const Matrix by_head =
+          ReferenceRmsNorm(x.matrix(), std::vector<double>(static_cast<size_t>(width), 1.0), 1e-5f);
+      ExpectNear(again.Get(), by_head, RmsNormError(width) + RoundingOf(type), {1e-30});
     }
   }
 }
@@ -313,6 +319,14 @@ inline void ExpectGated(const HostTensor& actual, kernels::GateFunction function
                RoundingOf(actual.tensor().dtype) * 1.01 + (3 * 41 + 8) * 0x1p-24, {1e-5});
     return;
   }
+  if (function == kernels::GateFunction::kReluSquared) {
+    Matrix expected(gate.size());
+    for (size_t i = 0; i < gate.size(); ++i) {
+      expected[i] = gate[i] < 0 ? 0 : gate[i] * gate[i] * up[i];
+    }
+    ExpectNear(actual, expected, RoundingOf(actual.tensor().dtype) * 1.01 + 3 * 0x1p-24, {1e-30});
+    return;
+  }
   if (function == kernels::GateFunction::kProduct || function == kernels::GateFunction::kSigmoid) {
     const bool is_product = function == kernels::GateFunction::kProduct;
     Matrix expected(gate.size());
@@ -339,8 +353,8 @@ inline void CheckGates(kernels::Device& b, int64_t rows, const std::vector<int64
       const Matrix gate_values = gate.matrix(), up_values = up.matrix();
       for (const kernels::GateFunction function :
            {kernels::GateFunction::kSilu, kernels::GateFunction::kGelu,
-            kernels::GateFunction::kClampedSwiglu, kernels::GateFunction::kProduct,
-            kernels::GateFunction::kSigmoid}) {
+            kernels::GateFunction::kClampedSwiglu, kernels::GateFunction::kReluSquared,
+            kernels::GateFunction::kProduct, kernels::GateFunction::kSigmoid}) {
         const auto call = [&](kernels::Tensor to, kernels::Tensor by_gate, kernels::Tensor by_up) {
           b.ops().rows.GateMul(function, to, by_gate, by_up);
         };
