@@ -28,6 +28,9 @@ if [ "$major" = 12 ]; then
       [ ! -e "$library" ] || ln -s "../../$(basename "$wheel")/lib/$(basename "$library")" "$cuda/lib/"
     done
   done
+  # nvlink of 12.4 refuses the wheels' library of kernels that launch kernels. There are none here.
+  rm "$cuda/lib/libcudadevrt.a"
+  ar qc "$cuda/lib/libcudadevrt.a"
   state=$toolkit/apt
   mkdir -p "$state"/{lists,cache/archives}/partial
   : >"$state/status"

@@ -3,7 +3,7 @@
 """Programs that are linked with CUDA: the libraries that they ask for, and how the worker ends on a
 machine without a driver.
 
-    linked_worker_test.py WORKER PROGRAM...
+    linked_worker_test.py CUDA_MAJOR WORKER PROGRAM...
 """
 import ctypes
 import json
@@ -14,7 +14,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-PROGRAMS = sys.argv[1:]
+CUDA, *PROGRAMS = sys.argv[1:]
 
 
 def has_driver():
@@ -31,7 +31,7 @@ class LinkedWorkerTest(unittest.TestCase):
             dynamic = subprocess.run(["readelf", "--dynamic", "--wide", program], check=True,
                                      capture_output=True, text=True).stdout
             needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
-            for library in ("libcudart.so.13", "libcublasLt.so.13", "libnccl.so.2"):
+            for library in (f"libcudart.so.{CUDA}", f"libcublasLt.so.{CUDA}", "libnccl.so.2"):
                 self.assertIn(library, needed, program)
             # The driver's libraries are not on every machine.
             for library in needed:
