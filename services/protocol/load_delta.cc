@@ -9,7 +9,8 @@ bool IsDeltaOf(const v1::WatchLoadResponse& report, const v1::WatchLoadResponse&
          report.tokenizer_fingerprint() == full.tokenizer_fingerprint() &&
          report.total_kv_blocks() == full.total_kv_blocks() &&
          report.block_size_tokens() == full.block_size_tokens() &&
-         report.max_running_requests() == full.max_running_requests();
+         report.max_running_requests() == full.max_running_requests() &&
+         report.total_state_slots() == full.total_state_slots();
 }
 
 v1::WatchLoadResponse MakeLoadDelta(const v1::WatchLoadResponse& report) {
@@ -26,6 +27,8 @@ void ApplyLoadDelta(const v1::WatchLoadResponse& delta, v1::WatchLoadResponse* f
   full->set_pending_prompt_tokens(delta.pending_prompt_tokens());
   full->set_used_kv_blocks(delta.used_kv_blocks());
   full->set_cached_kv_blocks(delta.cached_kv_blocks());
+  full->set_used_state_slots(delta.used_state_slots());
+  full->set_cached_state_slots(delta.cached_state_slots());
   full->set_steps(delta.steps());
   full->set_prefill_tokens_per_second(delta.prefill_tokens_per_second());
   full->set_decode_tokens_per_second(delta.decode_tokens_per_second());

@@ -26,6 +26,9 @@ v1::WatchLoadResponse Report() {
   report.set_total_kv_blocks(100);
   report.set_block_size_tokens(16);
   report.set_max_running_requests(64);
+  report.set_used_state_slots(6);
+  report.set_cached_state_slots(4);
+  report.set_total_state_slots(32);
   report.set_steps(1000);
   report.set_prefill_tokens_per_second(10.5f);
   report.set_decode_tokens_per_second(20.5f);
@@ -42,6 +45,8 @@ TEST(LoadDeltaTest, AReportIsItsDeltaOverTheOneBefore) {
   next.set_pending_prompt_tokens(0);
   next.set_used_kv_blocks(0);
   next.set_cached_kv_blocks(0);
+  next.set_used_state_slots(0);
+  next.set_cached_state_slots(0);
   next.set_steps(1001);
   next.set_prefill_tokens_per_second(0);
   next.set_decode_tokens_per_second(0);
@@ -64,7 +69,8 @@ TEST(LoadDeltaTest, WhatADeltaLeavesOutMakesAWholeReportNecessary) {
       [](auto& report) { report.set_tokenizer_fingerprint("x"); },
       [](auto& report) { report.set_total_kv_blocks(1); },
       [](auto& report) { report.set_block_size_tokens(1); },
-      [](auto& report) { report.set_max_running_requests(1); }};
+      [](auto& report) { report.set_max_running_requests(1); },
+      [](auto& report) { report.set_total_state_slots(1); }};
   for (const auto& change : changes) {
     v1::WatchLoadResponse report = Report();
     change(report);

@@ -28,6 +28,9 @@ std::string FleetJson(const LoadSnapshot& snapshot) {
                     {"waiting", load->waiting_requests},
                     {"kv_blocks_used", load->used_kv_blocks},
                     {"kv_blocks_total", load->total_kv_blocks}});
+    if (load->total_state_slots == 0) continue;
+    list.back()["state_slots_used"] = load->used_state_slots;
+    list.back()["state_slots_total"] = load->total_state_slots;
   }
   return OrderedJson{{"workers", std::move(list)}}.dump(-1, ' ', false,
                                                         OrderedJson::error_handler_t::replace);

@@ -21,13 +21,31 @@ int FailuresAt(const RouteKey& key, const std::string& address) {
   return 0;
 }
 
+// State slots that a running sequence may need in a step, of which a report counts one
+// (WatchLoadResponse).
+constexpr int64_t kStateSlotsOfSequence = 2;
+
+// The occupancy of the state slots with the request in them; 0 if the model has none.
+double StateOccupancy(const Candidate& candidate) {
+  const WorkerLoad& load = *candidate.load;
+  if (load.total_state_slots <= 0) return 0;
+  const int64_t sequences = load.used_state_slots + candidate.unreported_requests + 1;
+  return static_cast<double>(kStateSlotsOfSequence * sequences) /
+         static_cast<double>(load.total_state_slots);
+}
+
 // The occupancy of the KV cache with the request in it; 0 if the worker does not report its blocks.
-double Occupancy(const RouteKey& key, const Candidate& candidate) {
+double KvOccupancy(const RouteKey& key, const Candidate& candidate) {
   const WorkerLoad& load = *candidate.load;
   if (load.total_kv_blocks <= 0 || load.block_size_tokens <= 0) return 0;
   const int64_t new_tokens = candidate.unreported_prompt_tokens + key.prompt_tokens;
   const double added = static_cast<double>(new_tokens) / load.block_size_tokens;
   return (load.used_kv_blocks + added) / static_cast<double>(load.total_kv_blocks);
+}
+
+// The fuller of the two kinds of memory, with the request in it.
+double Occupancy(const RouteKey& key, const Candidate& candidate) {
+  return std::max(KvOccupancy(key, candidate), StateOccupancy(candidate));
 }
 
 // The worker's sequences over the number that its batch holds.

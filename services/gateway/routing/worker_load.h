@@ -51,6 +51,8 @@ struct WorkerLoad {
   int64_t pending_prompt_tokens = 0;
   int64_t used_kv_blocks = 0;
   int64_t total_kv_blocks = 0;
+  int64_t used_state_slots = 0;
+  int64_t total_state_slots = 0;  // 0: the model has no recurrent states
   int64_t block_size_tokens = 0;
   int64_t max_running_requests = 0;
   // The pool that lists the address, and that pool's share of new requests (PoolSpec).

@@ -29,6 +29,8 @@ std::shared_ptr<WorkerLoad> MakeLoad(const std::string& address,
   load->pending_prompt_tokens = static_cast<int64_t>(report.pending_prompt_tokens());
   load->used_kv_blocks = report.used_kv_blocks();
   load->total_kv_blocks = report.total_kv_blocks();
+  load->used_state_slots = report.used_state_slots();
+  load->total_state_slots = report.total_state_slots();
   load->block_size_tokens = report.block_size_tokens();
   load->max_running_requests = report.max_running_requests();
   load->report_time = now;

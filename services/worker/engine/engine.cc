@@ -56,6 +56,7 @@ struct Engine::Impl {
         scheduler(options, metrics),
         quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;
+    load.total_states = options.num_state_slots;
     load.block_size = options.block_size;
     load.max_running = scheduler.max_running();
   }
@@ -147,14 +148,17 @@ void Engine::Impl::PublishLoad() {
     load.pending_prompt_tokens = scheduler.pending_prompt_tokens();
     load.used_blocks = scheduler.pool().num_used();
     load.cached_blocks = scheduler.pool().num_cached();
+    load.used_states = scheduler.states().num_used();
+    load.cached_states = scheduler.states().num_kept();
     for (const auto& [tenant, cost] : scheduler.TakeLeftQueue()) quota.Remove(tenant, cost);
     if (!load_listener) return;
     now = LoadLocked();
   }
-  const bool changed = now.running != reported.running || now.waiting != reported.waiting ||
-                       now.pending_prompt_tokens != reported.pending_prompt_tokens ||
-                       now.used_blocks != reported.used_blocks ||
-                       now.cached_blocks != reported.cached_blocks;
+  const bool changed =
+      now.running != reported.running || now.waiting != reported.waiting ||
+      now.pending_prompt_tokens != reported.pending_prompt_tokens ||
+      now.used_blocks != reported.used_blocks || now.cached_blocks != reported.cached_blocks ||
+      now.used_states != reported.used_states || now.cached_states != reported.cached_states;
   if (!changed) return;
   reported = now;
   load_listener(now);

@@ -21,6 +21,7 @@ struct EngineLoad {
   int running = 0, waiting = 0;
   int64_t pending_prompt_tokens = 0;
   int used_blocks = 0, cached_blocks = 0, total_blocks = 0;
+  int used_states = 0, cached_states = 0, total_states = 0;  // slots
   int block_size = 0, max_running = 0;
   uint64_t steps = 0;
   float prefill_tokens_per_second = 0, decode_tokens_per_second = 0;  // over the last second

@@ -211,6 +211,24 @@ TEST(LeastLoadedOfTwoTest, AWorkerThatFailedIsAvoidedWhileAnotherIsLeft) {
   EXPECT_EQ(fleet.Draw({.model = "m", .failures = all}, 200).size(), 3);
 }
 
+// A model's state slots count as its KV blocks do, whichever is the fuller.
+TEST(CostTest, StateSlotsAreOccupiedLikeKvBlocks) {
+  Fleet fleet(2);
+  const RouteKey key = {.model = "m", .prompt_tokens = 16};
+  const double without = Cost(key, fleet.candidates[0]);
+  fleet.loads[0].total_state_slots = 100;
+  fleet.loads[0].used_state_slots = 10;
+  EXPECT_EQ(Cost(key, fleet.candidates[0]), without) << "less than of the blocks";
+  fleet.loads[0].used_state_slots = 45;
+  EXPECT_GT(Cost(key, fleet.candidates[0]), without + 0.3);
+  // The next request does not fit: as for blocks, that is worth a whole unit more.
+  fleet.loads[0].used_state_slots = 50;
+  EXPECT_GT(Cost(key, fleet.candidates[0]), without + 1.3);
+  fleet.loads[0].used_state_slots = 45;
+  fleet.candidates[0].unreported_requests = 7;
+  EXPECT_GT(Cost(key, fleet.candidates[0]), without + 1.3) << "those on the way count, too";
+}
+
 TEST(PrefixAffinityTest, ALostWorkerMovesOnlyWhatWasItsOwn) {
   Fleet all(5), left(5);
   left.candidates.erase(left.candidates.begin() + 2);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -96,6 +97,34 @@ TEST_F(EngineTest, SubmittedPromptsAreAnswered) {
   EXPECT_TRUE(a.ended.ok()) << a.ended;
   EXPECT_EQ(a.answers[0], FakeAnswer(SmallRequest(1), 0, kVocab));
   EXPECT_EQ(b.answers[0], FakeAnswer(SmallRequest(2), 0, kVocab));
+}
+
+TEST(EngineLoadTest, TellsStatesBesideBlocks) {
+  EngineOptions options = SmallOptions();
+  options.num_state_slots = 12;
+  FakeExecutorOptions fake;
+  fake.num_blocks = options.num_blocks;
+  fake.block_size = options.block_size;
+  fake.num_state_slots = options.num_state_slots;
+  fake.vocab_size = kVocab;
+  FakeExecutor executor(fake);
+  ManualClock clock;
+  EngineMetrics metrics;
+  Engine engine(options, &executor, &clock, &metrics);
+  EXPECT_EQ(engine.Load().total_states, 12);
+  std::vector<int> used;
+  engine.SetLoadListener([&](const EngineLoad& load) { used.push_back(load.used_states); });
+  ASSERT_TRUE(engine
+                  .Submit(SmallRequest(1),
+                          [&](RequestEvent event) {
+                            if (event.ended) engine.Stop();
+                          })
+                  .ok());
+  EXPECT_TRUE(engine.Run().ok());
+  ASSERT_FALSE(used.empty());
+  EXPECT_EQ(std::ranges::max(used), 1) << "between steps";
+  EXPECT_EQ(used.back(), 0);
+  EXPECT_GT(engine.Load().cached_states, 0) << "the state behind a whole block is kept";
 }
 
 TEST_F(EngineTest, ManyThreadsSubmitCancelAndFinishAtOnce) {

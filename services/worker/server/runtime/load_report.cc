@@ -26,6 +26,9 @@ v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerS
   load.set_total_kv_blocks(static_cast<uint32_t>(e.total_blocks));
   load.set_block_size_tokens(static_cast<uint32_t>(e.block_size));
   load.set_max_running_requests(static_cast<uint32_t>(e.max_running));
+  load.set_used_state_slots(static_cast<uint32_t>(e.used_states));
+  load.set_cached_state_slots(static_cast<uint32_t>(e.cached_states));
+  load.set_total_state_slots(static_cast<uint32_t>(e.total_states));
   load.set_steps(e.steps);
   load.set_prefill_tokens_per_second(e.prefill_tokens_per_second);
   load.set_decode_tokens_per_second(e.decode_tokens_per_second);
