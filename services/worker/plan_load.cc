@@ -33,6 +33,9 @@ uint64_t RequestedKvBytes(const WorkerConfig& config, const model::LoadEstimate&
 absl::StatusOr<int> PlanBlocks(const WorkerConfig& config, const model::LoadEstimate& estimate,
                                uint64_t available_bytes) {
   const model::KvCacheSize& kv = config.load.kv;
+  if (kv.num_blocks == 0 && estimate.bytes_per_block == 0) {
+    return static_cast<int>(model::BlocksWithoutBytes(estimate.min_blocks));
+  }
   const auto fixed = static_cast<uint64_t>(estimate.weight_bytes + estimate.scratch_bytes);
   const auto block = static_cast<uint64_t>(std::max<int64_t>(estimate.bytes_per_block, 1));
   const auto min_blocks = static_cast<uint64_t>(estimate.min_blocks);

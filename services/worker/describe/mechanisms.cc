@@ -148,7 +148,8 @@ void AddStates(const ModelConfig& c, std::vector<Mechanism>& out) {
       break;
     case model::StateKind::kSum:
       out.push_back(
-          {"state space of Mamba-2 in place of attention",
+          {c.num_kv_layers() > 0 ? "state space of Mamba-2 in place of attention"
+                                 : "state space of Mamba-2, and no attention",
            absl::StrCat(s.num_heads, " heads of ", s.key_dim, " x ", s.value_dim, " in ", where)});
       break;
   }
@@ -176,11 +177,18 @@ void AddExperts(const ModelConfig& c, std::vector<Mechanism>& out) {
 void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
   const bool is_silu = c.activation == model::Activation::kSilu;
   const bool is_clamped = c.activation == model::Activation::kClampedSwiglu;
-  out.push_back({is_clamped ? "clamped SwiGLU"
-                 : c.gated  ? is_silu ? "SwiGLU" : "GeGLU"
-                 : is_silu  ? "MLP with SiLU"
-                            : "MLP with GELU",
-                 ""});
+  const bool is_square = c.activation == model::Activation::kReluSquared;
+  const bool has_mlp = std::ranges::find(c.parts, model::LayerParts::kMixer) == c.parts.end() ||
+                       std::ranges::find(c.parts, model::LayerParts::kMlp) != c.parts.end();
+  if (!c.parts.empty()) out.push_back({"layers of one part each", ""});
+  if (has_mlp) {
+    out.push_back({is_clamped  ? "clamped SwiGLU"
+                   : is_square ? "MLP with squared ReLU"
+                   : c.gated   ? is_silu ? "SwiGLU" : "GeGLU"
+                   : is_silu   ? "MLP with SiLU"
+                               : "MLP with GELU",
+                   ""});
+  }
   if (c.mlp_bias) out.push_back({"biases of the MLP", ""});
   AddExperts(c, out);
   AddNorms(c, out);
@@ -198,8 +206,10 @@ void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
 std::vector<Mechanism> AllOf(const ModelConfig& config) {
   std::vector<Mechanism> all;
   AddStates(config, all);
-  AddAttention(config, all);
-  AddRope(config, all);
+  if (config.num_kv_layers() > 0) {
+    AddAttention(config, all);
+    AddRope(config, all);
+  }
   AddLayers(config, all);
   return all;
 }

@@ -31,6 +31,12 @@ Json MechanismsOf(const model::Family& family) {
   if (family.states == model::StateKind::kConv) config["full_attn_idxs"] = {1};
   if (family.states == model::StateKind::kSum) {
     config["layer_types"] = {"mamba", "attention", "mamba", "mamba"};
+    if (family.parts == model::PartsRule::kListed) config["layer_types"][3] = "mlp";
+    if (family.parts == model::PartsRule::kStates) {
+      config["layer_types"] = nullptr;
+      config["num_heads"] = 2 * config["hidden_size"].get<int>() / 64;
+      for (const char* field : {"num_attention_heads", "num_key_value_heads"}) config.erase(field);
+    }
   }
   const absl::StatusOr<model::ModelConfig> parsed = model::ParseModelConfig(config.dump(), "");
   return parsed.ok() ? Json(MechanismNames(*parsed)) : Json(nullptr);

@@ -18,6 +18,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
 #include "services/worker/gguf/gguf_names.h"
+#include "services/worker/gguf/state_space_config.h"
 
 namespace continuo::gguf {
 namespace {
@@ -88,44 +89,48 @@ constexpr std::string_view kOtherKeys[] = {
     "rope.scale_linear",
 };
 
+constexpr std::string_view kWithStates =
+    "qwen35 qwen35moe granitehybrid nemotron_h nemotron_h_moe mamba2";
+
 // Keys that some architectures alone have; of the others they are not known.
 constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
-    {"attention.scale", "granite granitemoe"},
-    {"embedding_scale", "granite granitemoe minicpm"},
-    {"residual_scale", "granite granitemoe minicpm"},
-    {"logit_scale", "granite granitemoe minicpm cohere2"},
+    {"attention.scale", "granite granitemoe granitehybrid"},
+    {"embedding_scale", "granite granitemoe granitehybrid minicpm"},
+    {"residual_scale", "granite granitemoe granitehybrid minicpm"},
+    {"logit_scale", "granite granitemoe granitehybrid minicpm cohere2"},
     {"attention.layer_norm_epsilon", "cohere2 starcoder2"},
     {"attention.temperature_scale", "mistral3"},
     {"attention.sliding_window_pattern", "gemma3 olmo2 cohere2 exaone4"},
     {"rope.freq_base_swa", "gemma3 olmo2 cohere2 exaone4"},
     {"rope.scaling.alpha", "hunyuan-dense"},
     {"rope.scaling.yarn_log_multiplier", "mistral3 deepseek2"},
-    {"expert_shared_feed_forward_length", "qwen2moe qwen35moe"},
+    {"expert_shared_feed_forward_length", "qwen2moe qwen35moe granitehybrid nemotron_h_moe"},
     {"rope.dimension_sections", "qwen35 qwen35moe"},
     {"full_attention_interval", "qwen35 qwen35moe"},
-    {"ssm.conv_kernel", "qwen35 qwen35moe"},
-    {"ssm.state_size", "qwen35 qwen35moe"},
-    {"ssm.group_count", "qwen35 qwen35moe"},
-    {"ssm.time_step_rank", "qwen35 qwen35moe"},
-    {"ssm.inner_size", "qwen35 qwen35moe"},
-    {"expert_shared_count", "glm4moe deepseek2"},
-    {"expert_group_count", "glm4moe deepseek2"},
-    {"expert_group_used_count", "glm4moe deepseek2"},
-    {"expert_weights_norm", "qwen2moe qwen3moe olmoe glm4moe deepseek2"},
-    {"expert_weights_scale", "glm4moe deepseek2"},
+    {"ssm.conv_kernel", kWithStates},
+    {"ssm.state_size", kWithStates},
+    {"ssm.group_count", kWithStates},
+    {"ssm.time_step_rank", kWithStates},
+    {"ssm.inner_size", kWithStates},
+    {"expert_shared_count", "glm4moe deepseek2 nemotron_h_moe"},
+    {"expert_group_count", "glm4moe deepseek2 nemotron_h_moe"},
+    {"expert_group_used_count", "glm4moe deepseek2 nemotron_h_moe"},
+    {"expert_weights_norm", "qwen2moe qwen3moe olmoe glm4moe deepseek2 nemotron_h_moe"},
+    {"expert_weights_scale", "glm4moe deepseek2 nemotron_h_moe"},
     {"expert_gating_func", "glm4moe deepseek2 lfm2moe"},
     {"leading_dense_block_count", "glm4moe deepseek2 lfm2moe"},
     {"shortconv.l_cache", "lfm2 lfm2moe"},
-    {"nextn_predict_layers", "glm4moe qwen35 qwen35moe"},
+    {"nextn_predict_layers", "glm4moe qwen35 qwen35moe nemotron_h_moe"},
     {"attention.q_lora_rank", "deepseek2"},
     {"attention.kv_lora_rank", "deepseek2"},
 };
 
 // The fields of the number of experts, where it is not num_experts.
 constexpr std::pair<std::string_view, const char*> kExpertCounts[] = {
-    {"llama", "num_local_experts"},    {"granitemoe", "num_local_experts"},
-    {"gpt-oss", "num_local_experts"},  {"glm4moe", "n_routed_experts"},
-    {"deepseek2", "n_routed_experts"},
+    {"llama", "num_local_experts"},         {"granitemoe", "num_local_experts"},
+    {"gpt-oss", "num_local_experts"},       {"glm4moe", "n_routed_experts"},
+    {"deepseek2", "n_routed_experts"},      {"nemotron_h_moe", "n_routed_experts"},
+    {"granitehybrid", "num_local_experts"},
 };
 
 // True if the architecture has a key of kOwnKeys, or the key is none of them.
@@ -146,6 +151,12 @@ constexpr std::pair<const char*, const char*> kSampling[] = {
     {"general.sampling.min_p", "min_p"},
     {"general.sampling.penalty_repeat", "repetition_penalty"},
 };
+
+// True for keys that models with Mamba-2's states have for each layer, or by names of their own.
+bool IsOfLayers(std::string_view key) {
+  return key == "attention.head_count" || key == "attention.head_count_kv" ||
+         key == "feed_forward_length" || key.starts_with("ssm.");
+}
 
 Json JsonOf(const Value& value) {
   return std::visit(
@@ -174,6 +185,7 @@ class ConfigConverter {
       const Value* const value = file_.Find(Key(key));
       if (value == nullptr || field == nullptr) continue;
       if (is_lfm2() && key == "attention.head_count_kv") continue;
+      if (HasStateSpace(architecture_) && IsOfLayers(key)) continue;
       ASSIGN_OR_RETURN(json_[field], Scalar(key, *value));
     }
     AddVocabulary();
@@ -246,7 +258,9 @@ class ConfigConverter {
     RETURN_IF_ERROR(AddExperts());
     if (architecture_.name == "deepseek2") RETURN_IF_ERROR(AddLatent());
     if (is_lfm2()) RETURN_IF_ERROR(AddConvolutions());
-    if (const std::optional<int64_t> inner = file_.Whole(Key("ssm.inner_size"))) {
+    if (HasStateSpace(architecture_)) {
+      RETURN_IF_ERROR(AddStateSpace(file_, architecture_, json_));
+    } else if (const std::optional<int64_t> inner = file_.Whole(Key("ssm.inner_size"))) {
       const int64_t heads = file_.Whole(Key("ssm.time_step_rank")).value_or(0);
       if (heads < 1 || *inner % heads != 0) {
         return Error(Key("ssm.inner_size"), " must be a multiple of ", Key("ssm.time_step_rank"));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
+#include "services/worker/gguf/state_space_config.h"
 
 namespace continuo::gguf {
 namespace {
@@ -54,6 +55,13 @@ constexpr Architecture kArchitectures[] = {
     {.name = "qwen35moe", .hugging_face = "Qwen3_5MoeForCausalLM", .gains_include_one = true},
     {.name = "lfm2", .hugging_face = "Lfm2ForCausalLM"},
     {.name = "lfm2moe", .hugging_face = "Lfm2MoeForCausalLM"},
+    {.name = "granitehybrid",
+     .hugging_face = "GraniteMoeHybridForCausalLM",
+     .interleaved_heads = true,
+     .splits_shared_mlp = true},
+    {.name = "nemotron_h", .hugging_face = "NemotronHForCausalLM", .interleaved_heads = true},
+    {.name = "nemotron_h_moe", .hugging_face = "NemotronHForCausalLM", .interleaved_heads = true},
+    {.name = "mamba2", .hugging_face = "Mamba2ForCausalLM"},
 };
 
 // Names outside of layers, and those of the parts of a layer (llama.cpp's gguf-py, constants.py and
@@ -64,6 +72,11 @@ constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
     {"output_norm.bias", "model.norm.bias"},
     {"token_embd_norm.weight", "model.embedding_norm.weight"},
     {"output.weight", "lm_head.weight"},
+};
+// Of models whose layers have one part.
+constexpr std::pair<std::string_view, std::string_view> kMixerOutside[] = {
+    {"token_embd.weight", "model.embeddings.weight"},
+    {"output_norm.weight", "model.norm_f.weight"},
 };
 constexpr std::pair<std::string_view, std::string_view> kParts[] = {
     {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
@@ -146,6 +159,35 @@ constexpr std::pair<std::string_view, std::string_view> kQwen35Parts[] = {
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
+constexpr std::pair<std::string_view, std::string_view> kMixerParts[] = {
+    {"attn_norm", "norm"},
+    {"attn_q", "mixer.q_proj"},
+    {"attn_k", "mixer.k_proj"},
+    {"attn_v", "mixer.v_proj"},
+    {"attn_output", "mixer.o_proj"},
+    {"ffn_up", "mixer.up_proj"},
+    {"ffn_down", "mixer.down_proj"},
+    {"ffn_gate_inp", "mixer.gate"},
+    {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d"},
+    {"ssm_norm", "mixer.norm"},
+    {"ssm_out", "mixer.out_proj"},
+};
+constexpr std::pair<std::string_view, std::string_view> kHybridParts[] = {
+    {"ffn_gate", "shared_mlp.gate_proj"},
+    {"ffn_up", "shared_mlp.up_proj"},
+    {"ffn_down", "shared_mlp.output_linear"},
+    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+    {"ffn_up_shexp", "shared_mlp.up_proj"},
+    {"ffn_down_shexp", "shared_mlp.output_linear"},
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d"},
+    {"ssm_norm", "mamba.norm"},
+    {"ssm_out", "mamba.out_proj"},
+};
 constexpr std::pair<std::string_view, std::string_view> kLfm2WholeParts[] = {
     {"exp_probs_b.bias", "feed_forward.expert_bias"},
 };
@@ -155,6 +197,17 @@ constexpr std::pair<std::string_view, std::string_view> kWholeParts[] = {
     {"attn_sinks.weight", "self_attn.sinks"},
     {"ssm_dt.bias", "linear_attn.dt_bias"},
     {"ssm_a", "linear_attn.A_log"},
+};
+constexpr std::pair<std::string_view, std::string_view> kMixerWholeParts[] = {
+    {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
+    {"ssm_dt.bias", "mixer.dt_bias"},
+    {"ssm_a", "mixer.A_log"},
+    {"ssm_d", "mixer.D"},
+};
+constexpr std::pair<std::string_view, std::string_view> kHybridWholeParts[] = {
+    {"ssm_dt.bias", "mamba.dt_bias"},
+    {"ssm_a", "mamba.A_log"},
+    {"ssm_d", "mamba.D"},
 };
 constexpr std::pair<std::string_view, std::string_view> kHunYuanParts[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
@@ -205,12 +258,27 @@ Pairs PartsOf(const Architecture& architecture) {
                                                               {"qwen35", kQwen35Parts},
                                                               {"qwen35moe", kQwen35Parts},
                                                               {"lfm2", kLfm2Parts},
-                                                              {"lfm2moe", kLfm2Parts}};
+                                                              {"lfm2moe", kLfm2Parts},
+                                                              {"granitehybrid", kHybridParts},
+                                                              {"nemotron_h", kMixerParts},
+                                                              {"nemotron_h_moe", kMixerParts},
+                                                              {"mamba2", kMixerParts}};
   for (const auto& [name, parts] : kOwnParts) {
     if (architecture.name == name) return parts;
   }
   if (&architecture == &kMixtral) return kMixtralParts;
   return {};
+}
+
+// True for models whose layers have one part.
+bool HasMixers(const Architecture& architecture) {
+  return architecture.name == "mamba2" || architecture.name.starts_with("nemotron_h");
+}
+
+Pairs WholePartsOf(const Architecture& architecture) {
+  if (architecture.name.starts_with("lfm2")) return kLfm2WholeParts;
+  if (architecture.name == "granitehybrid") return kHybridWholeParts;
+  return HasMixers(architecture) ? Pairs(kMixerWholeParts) : Pairs(kWholeParts);
 }
 
 // The heads of layers with the gated delta rule.
@@ -261,8 +329,11 @@ class Namer {
       : architecture_(architecture), head_dim_(head_dim), heads_(heads) {}
 
   void Add(const Tensor& tensor, std::vector<NamedTensor>& out) const {
-    if (const std::string_view name = Lookup(kOutside, tensor.name); !name.empty()) {
-      out.push_back(Whole(tensor, std::string(name)));
+    std::string_view outside;
+    if (HasMixers(architecture_)) outside = Lookup(kMixerOutside, tensor.name);
+    if (outside.empty()) outside = Lookup(kOutside, tensor.name);
+    if (!outside.empty()) {
+      out.push_back(Whole(tensor, std::string(outside)));
       return;
     }
     const std::vector<std::string> words = absl::StrSplit(Absl(tensor.name), '.');
@@ -278,19 +349,19 @@ class Namer {
           Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));
     }
     if (words.size() == 3) {
-      const std::string_view whole = Lookup(kWholeParts, words[2]);
+      const std::string_view whole = Lookup(WholePartsOf(architecture_), words[2]);
       if (whole.empty()) return out.push_back(Whole(tensor, std::string(tensor.name)));
       NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(whole)));
-      named.is_rate = true;
+      named.is_rate = words[2] == "ssm_a";
+      // Mamba-2's numbers of heads are stored as columns.
+      if (named.shape.size() == 2 && named.shape[1] == 1) named.shape.pop_back();
       named.tiled = heads_.OrderOf(words[2]);
       return out.push_back(std::move(named));
     }
     if (words.size() == 4 || words.size() == 5) {
       const std::string own = absl::StrJoin(words.begin() + 2, words.end() - 1, ".");
       const std::string& kind = words.back();
-      const bool is_lfm2 = architecture_.name.starts_with("lfm2");
-      if (const std::string_view whole =
-              Lookup(is_lfm2 ? Pairs(kLfm2WholeParts) : Pairs(kWholeParts), own + "." + kind);
+      if (const std::string_view whole = Lookup(WholePartsOf(architecture_), own + "." + kind);
           !whole.empty()) {
         NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(whole)));
         named.tiled = heads_.OrderOf(own);
@@ -304,6 +375,10 @@ class Namer {
         const bool are_taps =
             (own == "shortconv.conv" || own == "ssm_conv1d") && named.shape.size() == 2;
         if (are_taps) named.shape.insert(named.shape.begin() + 1, 1);
+        // The gains of all groups of heads are a row each.
+        if (own == "ssm_norm" && named.shape.size() == 2 && HasStateSpace(architecture_)) {
+          named.shape = {named.shape[0] * named.shape[1]};
+        }
         named.tiled = heads_.OrderOf(own);
         const bool is_head = words[2] == "attn_q" || words[2] == "attn_k";
         if (is_head && architecture_.interleaved_heads) named.interleaved_head = head_dim_;
@@ -328,10 +403,12 @@ class Namer {
                   std::vector<NamedTensor>& out) const {
     const bool is_mixtral = &architecture_ == &kMixtral;
     const bool is_lfm2 = architecture_.name == "lfm2moe";
-    const bool is_sparse = is_mixtral || architecture_.name == "granitemoe";
-    const char* const block = is_sparse ? ".block_sparse_moe."
-                              : is_lfm2 ? ".feed_forward."
-                                        : ".mlp.";
+    const bool is_sparse =
+        is_mixtral || architecture_.name == "granitemoe" || architecture_.name == "granitehybrid";
+    const char* const block = is_sparse                  ? ".block_sparse_moe."
+                              : is_lfm2                  ? ".feed_forward."
+                              : HasMixers(architecture_) ? ".mixer."
+                                                         : ".mlp.";
     for (const ExpertPart& part : kExpertParts) {
       const auto name_of = [&](int64_t expert, const std::string& kind) {
         return absl::StrCat("model.layers.", layer, block, "experts.", expert, ".",

@@ -19,6 +19,9 @@ struct Architecture {
   // first halves of a head's pairs, then the second ones.
   bool interleaved_heads = false;
   bool gains_include_one = false;  // of a family whose Hugging Face files have gains minus one
+  // Gate and up of a shared MLP are two tensors, which Hugging Face's files have in one: the names
+  // that NamedTensors gives are those of WeightNames::kHybridParts and ExpertNames::kGraniteParts.
+  bool splits_shared_mlp = false;
 };
 
 // The values of expert_gating_func that are known.

@@ -52,10 +52,11 @@ def distribution(name, shape, gains_less_one):
     if name.endswith("sinks"):
         return 0, 2.0
     if len(shape) == 1 or name.endswith(("e_score_correction_bias", "expert_bias")):
-        is_gain = name.endswith("norm.weight")
+        is_gain = name.endswith(("norm.weight", "norm_f.weight"))
         gains_less_one = gains_less_one and not name.endswith("linear_attn.norm.weight")
         return (0 if gains_less_one or not is_gain else 1), 0.25
-    if name.endswith(("embed_tokens.weight", "lm_head.weight", "tok_embeddings.weight", "output.weight")):
+    if name.endswith(("embed_tokens.weight", "embeddings.weight", "lm_head.weight", "tok_embeddings.weight",
+                      "output.weight")):
         return 0, 0.5
     return 0, 2.0 ** round(math.log2(1.7 / math.sqrt(shape[-1])))
 
@@ -74,6 +75,12 @@ MOE = {"moe_intermediate_size": 20, "num_experts_per_tok": 2}
 DEEPSEEK = {**MOE, "n_routed_experts": 8, "n_shared_experts": 2, "routed_scaling_factor": 1.5, "kv_lora_rank": 14,
             "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 8, "rope_theta": 50.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+# The steps' lower bound, which transformers takes for prompts alone, does nothing here.
+NEMOTRON = {"layer_norm_epsilon": 1e-5, "head_dim": 8, "mamba_num_heads": 8, "mamba_head_dim": 6, "n_groups": 4,
+            "ssm_state_size": 10, "conv_kernel": 4, "use_conv_bias": True, "use_bias": False, "mlp_bias": False,
+            "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "expand": 2, "chunk_size": 16,
+            "time_step_min": 1e-12, "time_step_max": 0.1, "time_step_floor": 1e-13, "residual_in_fp32": False,
+            "attention_bias": False, "use_mamba_kernels": False, "model_type": "nemotron_h"}
 TINY_VISION = {
     "gemma3": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
                "image_size": 28, "patch_size": 14, "model_type": "siglip_vision_model"},
@@ -172,6 +179,25 @@ CASES = {
                              base(**{**GRANITE_H, "mamba_conv_bias": False, "mamba_d_head": "auto"},
                                   num_local_experts=0, position_embedding_type="rope", rope_theta=50.0),
                              {"rope_theta": 10000.0}),
+    "nemotron_h": ("NemotronHForCausalLM",
+                   base("rms_norm_eps", **{**NEMOTRON, "num_hidden_layers": 5}, hybrid_override_pattern="-M*-M"),
+                   {"layer_norm_epsilon": 0.5, "time_step_limit": [0.5, 0.6],
+                    "use_bias": True, "mlp_hidden_act": "silu"}),
+    "nemotron_h_moe": ("NemotronHForCausalLM",
+                       base("rms_norm_eps", "num_hidden_layers", **{**NEMOTRON, "use_conv_bias": False},
+                            layers_block_type=["mamba", "moe", "mamba", "attention", "moe", "mlp"],
+                            n_routed_experts=5, num_experts_per_tok=2, moe_intermediate_size=20,
+                            moe_shared_expert_intermediate_size=28, n_shared_experts=1, routed_scaling_factor=2.5,
+                            n_group=1, topk_group=1, norm_topk_prob=True),
+                       {"num_experts_per_tok": 3, "norm_topk_prob": False, "routed_scaling_factor": 1.0,
+                        "moe_latent_size": 8, "n_shared_experts": 2}),
+    "mamba2": ("Mamba2ForCausalLM",
+               {"vocab_size": VOCABULARY, "hidden_size": 24, "num_hidden_layers": 3, "num_heads": 8, "head_dim": 6,
+                "n_groups": 4, "state_size": 10, "conv_kernel": 3, "expand": 2, "chunk_size": 16, "use_bias": False,
+                "use_conv_bias": True, "layer_norm_epsilon": 1e-5, "rms_norm": True, "norm_before_gate": True,
+                "residual_in_fp32": True, "hidden_act": "silu", "tie_word_embeddings": True, "eos_token_id": 1,
+                "bos_token_id": 2, "pad_token_id": 0, "model_type": "mamba2"},
+               {"layer_norm_epsilon": 0.5, "time_step_limit": [0.5, 0.6], "use_bias": True, "hidden_act": "gelu"}),
     "ministral": ("MinistralForCausalLM", base(head_dim=8, sliding_window=5, layer_types=[SLIDING, FULL, SLIDING],
                                                model_type="ministral"), {"sliding_window": 8}),
     "ministral3": ("Ministral3ForCausalLM",
@@ -372,6 +398,8 @@ def make(name):
         shape = list(parameter.shape)
         rows = None
         published = own
+        if architecture == "NemotronHForCausalLM" and own.startswith("model."):
+            published = "backbone." + own.removeprefix("model.")
         if architecture == "InternLM2ForCausalLM":
             cut = internlm2_parts(own, config)
             if cut is not None:

@@ -115,8 +115,35 @@ FAMILIES |= {
     "qwen3_5_moe": ("qwen35moe", QWEN35 | MOE | {"architectures": ["Qwen3_5MoeForCausalLM"], "num_experts": 4,
                                                  "shared_expert_intermediate_size": 256}),
 }
+GRANITE_H = {"architectures": ["GraniteMoeHybridForCausalLM"], "num_hidden_layers": 3, "attention_multiplier": 0.25,
+             "embedding_multiplier": 12.0, "residual_multiplier": 0.25, "logits_scaling": 8.0, "mamba_n_heads": 8,
+             "mamba_d_head": 64, "mamba_n_groups": 2, "mamba_d_state": 32, "mamba_d_conv": 4, "mamba_expand": 2,
+             "layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 256}
+NEMOTRON_H = {"architectures": ["NemotronHForCausalLM"], "num_hidden_layers": 5, "rms_norm_eps": None,
+              "layer_norm_epsilon": 1e-5, "head_dim": 32, "mamba_num_heads": 8, "mamba_head_dim": 32, "n_groups": 2,
+              "ssm_state_size": 32, "conv_kernel": 4, "mlp_hidden_act": "relu2"}
+# Keys of Mamba-2's sizes: how many rows a convolution sees, elements of a state, groups, heads, elements of a head.
+STATE_SPACES = {"granitehybrid": ("mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads", "mamba_d_head"),
+                "nemotron_h": ("conv_kernel", "ssm_state_size", "n_groups", "mamba_num_heads", "mamba_head_dim"),
+                "mamba2": ("conv_kernel", "state_size", "n_groups", "num_heads", "head_dim")}
+STATE_SPACES["nemotron_h_moe"] = STATE_SPACES["nemotron_h"]
+FAMILIES |= {
+    "granite_hybrid": ("granitehybrid", GRANITE_H | {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                                     "position_embedding_type": "rope"}),
+    "granite_hybrid_dense": ("granitehybrid", GRANITE_H | {"num_local_experts": 0, "intermediate_size": 256,
+                                                           "position_embedding_type": "nope"}),
+    "nemotron_h": ("nemotron_h", NEMOTRON_H | {"hybrid_override_pattern": "M-*-M"}),
+    "nemotron_h_moe": ("nemotron_h_moe", NEMOTRON_H | {
+        "hybrid_override_pattern": "ME*ME", "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 256, "moe_shared_expert_intermediate_size": 512, "routed_scaling_factor": 2.5}),
+    "mamba2": ("mamba2", {"architectures": ["Mamba2ForCausalLM"], "num_attention_heads": None,
+                          "num_key_value_heads": None, "rms_norm_eps": None, "layer_norm_epsilon": 1e-5,
+                          "num_heads": 8, "head_dim": 64, "n_groups": 2, "state_size": 32, "conv_kernel": 4,
+                          "expand": 2, "tie_word_embeddings": True}),
+}
 # Those whose queries and keys have rotated pairs side by side in GGUF files alone.
-INTERLEAVED = ("llama", "granite", "granitemoe", "smollm3", "mistral3", "minicpm")
+INTERLEAVED = ("llama", "granite", "granitemoe", "granitehybrid", "nemotron_h", "nemotron_h_moe", "smollm3",
+               "mistral3", "minicpm")
 
 
 def read_safetensors(path):
@@ -208,21 +235,27 @@ class Writer:
         out.add_context_length(config["max_position_embeddings"])
         out.add_embedding_length(config["hidden_size"])
         out.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
-        out.add_feed_forward_length(config["intermediate_size"])
-        out.add_head_count(config["num_attention_heads"])
         kv_heads = config["num_key_value_heads"]
+        inner = config["intermediate_size"]
+        if self.arch in STATE_SPACES:
+            kv_heads, inner = self.add_state_space(out, config)
+        out.add_feed_forward_length(inner)
+        out.add_head_count(config["num_attention_heads"] or 0)
         if "conv_L_cache" in config:
             kv_heads = [kv_heads if kind == "full_attention" else 0 for kind in config["layer_types"]]
             out.add_shortconv_l_cache(config["conv_L_cache"])
-        out.add_head_count_kv(kv_heads)
-        if "norm_eps" in config:
-            out.add_layer_norm_rms_eps(config["norm_eps"])
+        if kv_heads is not None:
+            out.add_head_count_kv(kv_heads)
+        if "norm_eps" in config or "layer_norm_epsilon" in config:
+            out.add_layer_norm_rms_eps(config.get("norm_eps", config.get("layer_norm_epsilon")))
         elif config["rms_norm_eps"] is None:
             out.add_layer_norm_eps(1e-5)
         else:
             out.add_layer_norm_rms_eps(config["rms_norm_eps"])
         scaling = config.get("rope_parameters", config.get("rope_scaling", {}))
         out.add_rope_freq_base(config.get("rope_theta", scaling.get("rope_theta", 10000.0)))
+        if self.arch == "mamba2":
+            return
         head_dim = config["hidden_size"] // config["num_attention_heads"]
         is_half = self.arch.startswith(("glm4", "qwen35"))
         rotated = config.get("qk_rope_head_dim", head_dim // 2 if is_half else head_dim)
@@ -251,6 +284,33 @@ class Writer:
         if "short_factor" in scaling:
             for name in (("rope_factors_long", "rope_factors_short") if self.arch == "phi3" else ("rope_freqs",)):
                 out.add_tensor(f"{name}.weight", factors)
+
+    def add_state_space(self, out, config):
+        """Mamba-2's keys. Returns the KV heads and inner columns of each layer, as llama.cpp's converters do."""
+        width, state, groups, heads, head_dim = (config[field] for field in STATE_SPACES[self.arch])
+        out.add_ssm_conv_kernel(width)
+        out.add_ssm_state_size(state)
+        out.add_ssm_group_count(groups)
+        out.add_ssm_time_step_rank(heads)
+        out.add_ssm_inner_size(heads * head_dim)
+        if self.arch == "mamba2":
+            return None, 0
+        if self.arch == "granitehybrid":
+            out.add_rope_scaling_finetuned(config["position_embedding_type"] == "rope")
+            out.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
+            is_attention = [kind == "attention" for kind in config["layer_types"]]
+            return [config["num_key_value_heads"] * flag for flag in is_attention], config["intermediate_size"]
+        pattern = config["hybrid_override_pattern"]
+        inner, letter = config["intermediate_size"], "-"
+        if "n_routed_experts" in config:
+            inner, letter = config["moe_intermediate_size"], "E"
+            out.add_expert_shared_feed_forward_length(config["moe_shared_expert_intermediate_size"])
+            out.add_expert_shared_count(1)
+            out.add_expert_weights_norm(True)
+            out.add_expert_weights_scale(config["routed_scaling_factor"])
+            out.add_expert_group_count(1)
+        return ([config["num_key_value_heads"] * (part == "*") for part in pattern],
+                [inner * (part == letter) for part in pattern])
 
     def add_experts_keys(self, out, config):
         """Keys of routers, shared experts and latent vectors."""
@@ -358,6 +418,13 @@ class Writer:
                 continue
             known = name.replace("block_sparse_moe.gate", "mlp.gate").replace("_correction_bias", "_correction.bias")
             known = known.replace("expert_bias", "expert_bias.bias").replace("dt_bias", "dt_proj.bias")
+            if "Mamba2" in self.config["architectures"][0] or "NemotronH" in self.config["architectures"][0]:
+                known = known.replace("model.", "backbone.", 1)
+            if name.endswith("input_linear.weight"):
+                meant[name] = self.add_gate_and_up(name, values)
+                continue
+            if name.endswith("output_linear.weight") and not self.config["num_local_experts"]:
+                known = known.replace("shared_mlp.output_linear", "mlp.down_proj")
             new = names.get_name(known, try_suffixes=(".weight", ".bias"))
             if name.endswith("sinks"):
                 new += ".weight"
@@ -374,7 +441,12 @@ class Writer:
             elif values.ndim == 3:
                 self.out.add_tensor(new, values[:, 0])
             elif name.endswith("A_log"):
-                self.out.add_tensor(new, -np.exp(values.astype(np.float64)).astype(np.float32))
+                rate = -np.exp(values.astype(np.float64)).astype(np.float32)
+                self.out.add_tensor(new, rate[:, None] if self.arch in STATE_SPACES else rate)
+            elif name.endswith(".D"):
+                self.out.add_tensor(new, values[:, None])
+            elif name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
+                self.out.add_tensor(new, values.reshape(self.config[STATE_SPACES[self.arch][2]], -1))
             elif values.ndim == 1:
                 one = np.float32(self.arch.startswith(("gemma", "qwen35")) and name.endswith("norm.weight")
                                  and "linear_attn" not in name)
@@ -386,6 +458,13 @@ class Writer:
             meant[name] = halves(values, permuted) if permuted else values
         self.add_experts(experts, meant)
         write_safetensors(self.model / "model.safetensors", meant)
+
+    def add_gate_and_up(self, name, values):
+        """Granite's shared MLP: gate and up are tensors of their own, those of the one MLP where there are no experts."""
+        end = "_shexp" if self.config["num_local_experts"] else ""
+        parts = zip(("gate", "up"), np.split(values, 2))
+        return np.concatenate([self.add_matrix(f"blk.{name.split('.')[2]}.ffn_{part}{end}.weight", rows)
+                               for part, rows in parts])
 
     def add_matrix(self, name, values):
         # Routers are never quantised.

@@ -17,6 +17,13 @@ FAMILIES = {
                 "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
                 "layer_types": ["mamba", "attention", "mamba", "mamba"], "num_local_experts": 4,
                 "num_experts_per_tok": 2, "shared_intermediate_size": 64, "mamba_n_heads": 6, "mamba_d_state": 16},
+    "nemotron": {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 96,
+                 "intermediate_size": 192, "hybrid_override_pattern": "M-M*EM", "num_attention_heads": 6,
+                 "num_key_value_heads": 2, "head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+                 "moe_intermediate_size": 48, "moe_shared_expert_intermediate_size": 64, "mamba_num_heads": 8,
+                 "mamba_head_dim": 24, "n_groups": 4, "ssm_state_size": 16},
+    "mamba2": {"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_size": 96,
+               "num_hidden_layers": 3, "num_heads": 8, "head_dim": 24, "n_groups": 4, "state_size": 16},
 }
 SIZES_OF_TEXT = ("vocab_size", "max_position_embeddings", "eos_token_id", "bos_token_id")
 

@@ -152,8 +152,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ExactFamiliesTest,
                                            "olmo3", "glm4", "cohere2", "exaone4",
                                            "hunyuan_v1_dense", "starcoder2", "qwen2_moe",
                                            "glm4_moe", "gpt_oss", "deepseek_v2", "deepseek_v3",
-                                           "lfm2", "qwen3_5_text", "qwen3_next",
-                                           "granitemoehybrid"),
+                                           "lfm2", "qwen3_5_text", "qwen3_next", "granitemoehybrid",
+                                           "nemotron_h", "mamba2"),
                          [](const auto& info) { return info.param; });
 
 // Returns false if an argument is unknown.

@@ -177,6 +177,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"qwen3_5_moe_text", kernels::DType::kF32}, Case{"qwen3_next", kernels::DType::kF32},
         Case{"lfm2_moe", kernels::DType::kF32}, Case{"granitemoehybrid", kernels::DType::kF32},
         Case{"granitemoehybrid", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
+        Case{"nemotron_h", kernels::DType::kF32},
+        Case{"nemotron_h", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
+        Case{"mamba2", kernels::DType::kF32}, Case{"mamba2", kernels::DType::kBF16},
         Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
@@ -353,6 +356,8 @@ TEST(PinnedBitsTest, LogitsOfStatesAreThoseOfTheArithmeticVersion) {
            {"qwen3_5_moe_text", "cd3e4d9af8d4cb404696fa9e66ec6491"},
            {"qwen3_next", "33ecce9a50790458b471a4a8ab043886"},
            {"granitemoehybrid", "82781f2693e0d7743613de4f53ce4b08"},
+           {"nemotron_h", "fe5bf267b8a0e40d16e331d1bcc36240"},
+           {"mamba2", "be6bdb4580ceec40407ad705e872134c"},
        }},
       {"avx2",
        {
@@ -362,6 +367,8 @@ TEST(PinnedBitsTest, LogitsOfStatesAreThoseOfTheArithmeticVersion) {
            {"qwen3_5_moe_text", "5afa81a1bd43abbd7c5056de61ba0de7"},
            {"qwen3_next", "16a9cbd4161868356c13ee6ac01d5304"},
            {"granitemoehybrid", "19954130207b48d93b7a29ec1ba051f9"},
+           {"nemotron_h", "0e500c8891474ca2f64f17ba0eb42249"},
+           {"mamba2", "f0e0dd3b2be8accf56fde83a7a1b041e"},
        }},
   };
   const std::vector<std::string> usable = UsableIsas();

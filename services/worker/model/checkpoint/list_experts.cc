@@ -32,6 +32,11 @@ ExpertTensorNames TensorNamesOf(ExpertNames names) {
               .shared = "shared_mlp.",
               .shared_gate_up = "input_linear",
               .shared_down = "output_linear"};
+    case ExpertNames::kGraniteParts:
+      return {.block = "block_sparse_moe.",
+              .router = "router.layer",
+              .shared = "shared_mlp.",
+              .shared_down = "output_linear"};
     case ExpertNames::kErnie:
       return {.correction = "mlp.moe_statics.e_score_correction_bias", .correction_is_row = true};
     case ExpertNames::kGptOss:
@@ -42,6 +47,11 @@ ExpertTensorNames TensorNamesOf(ExpertNames names) {
               .gate = "w1",
               .up = "w3",
               .down = "w2"};
+    case ExpertNames::kMixer:
+      return {.block = "mixer.",
+              .correction = "mixer.gate.e_score_correction_bias",
+              .gate = "up_proj",
+              .shared = "mixer.shared_experts."};
   }
   return {};
 }
@@ -56,7 +66,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
   const std::string block = layer + names.block;
   const auto count = static_cast<size_t>(experts.num_experts);
   w.gate.resize(count);
-  w.up.resize(count);
+  w.up.resize(c.gated ? count : 0);
   w.down.resize(count);
   list.Matrix(block + names.router, experts.num_experts, hidden, Cut::kWhole, w.router);
   list.last().is_router = true;
@@ -76,7 +86,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
   };
   for (size_t e = 0; e < count; ++e) {
     list.Matrix(name(e, names.gate), inner, hidden, Cut::kExpertRows, w.gate[e]);
-    list.Matrix(name(e, names.up), inner, hidden, Cut::kExpertRows, w.up[e]);
+    if (c.gated) list.Matrix(name(e, names.up), inner, hidden, Cut::kExpertRows, w.up[e]);
     list.Matrix(name(e, names.down), hidden, inner, Cut::kExpertColumns, w.down[e]);
   }
   const auto biases = [&](const char* own, int64_t n, Cut cut, kernels::Tensor& stack) {
@@ -95,7 +105,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
         {{shared, Cut::kSharedRows, w.shared_gate}, {shared, Cut::kSharedRows, w.shared_up}});
   } else {
     list.Matrix(prefix + names.gate, shared, hidden, Cut::kSharedRows, w.shared_gate);
-    list.Matrix(prefix + names.up, shared, hidden, Cut::kSharedRows, w.shared_up);
+    if (c.gated) list.Matrix(prefix + names.up, shared, hidden, Cut::kSharedRows, w.shared_up);
   }
   list.Matrix(prefix + names.shared_down, hidden, shared, Cut::kSharedColumns, w.shared_down);
   if (experts.shared_gate) {

@@ -147,7 +147,7 @@ void ListSum(const ModelConfig& c, const std::string& layer, LayerWeights& w, Li
   const StateConfig& s = c.states;
   const int64_t hidden = c.hidden_size, heads = s.num_heads, values = heads * s.value_dim;
   const int64_t keys = int64_t{s.num_key_heads} * s.key_dim, all = values + 2 * keys;
-  const std::string prefix = layer + "mamba.";
+  const std::string prefix = layer + (c.names == WeightNames::kMixer ? "mixer." : "mamba.");
   StateWeights& to = w.states;
   list.Joined(prefix + "in_proj", hidden,
               {{values, Cut::kStateHeadRows, to.z},

@@ -42,6 +42,10 @@ Names NamesOf(const ModelConfig& c) {
       names.gate_up = "input_linear";
       names.down = "output_linear";
       break;
+    case WeightNames::kHybridParts:
+      names.mlp = "shared_mlp.";
+      names.down = "output_linear";
+      break;
     case WeightNames::kFused:
       names.qkv = "qkv_proj";
       names.gate_up = "gate_up_proj";
@@ -85,6 +89,15 @@ Names NamesOf(const ModelConfig& c) {
                .down = "w2",
                .attention_norm = "attention_norm",
                .mlp_norm = "ffn_norm"};
+      break;
+    case WeightNames::kMixer:
+      names = {.embedding = "model.embeddings",
+               .attention = "mixer.",
+               .mlp = "mixer.",
+               .gate = "up_proj",
+               .attention_norm = "norm",
+               .mlp_norm = "norm",
+               .final_norm = "model.norm_f"};
       break;
   }
   if (names.mlp_norm == nullptr) {
@@ -246,15 +259,18 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
   for (int i = 0; i < c.num_layers; ++i) {
     LayerWeights& w = weights.layers[static_cast<size_t>(i)];
     const std::string layer = absl::StrCat("model.layers.", i, ".");
-    if (c.input_norms) norm(layer + names.attention_norm, w.attention_gain, &w.attention_shift);
-    if (c.has_state(i)) {
-      ListStates(c, layer, w, list);
-    } else {
-      ListAttention(c, names, layer, w, list);
+    if (c.has_mixer(i)) {
+      if (c.input_norms) norm(layer + names.attention_norm, w.attention_gain, &w.attention_shift);
+      if (c.has_state(i)) {
+        ListStates(c, layer, w, list);
+      } else {
+        ListAttention(c, names, layer, w, list);
+      }
+      if (c.output_norms) {
+        norm(layer + names.attention_output_norm, w.attention_output_gain, nullptr);
+      }
     }
-    if (c.output_norms) {
-      norm(layer + names.attention_output_norm, w.attention_output_gain, nullptr);
-    }
+    if (!c.has_mlp(i)) continue;
     if (c.input_norms && !c.parallel) norm(layer + names.mlp_norm, w.mlp_gain, &w.mlp_shift);
     if (c.output_norms) norm(layer + names.mlp_output_norm, w.mlp_output_gain, nullptr);
     if (c.has_experts(i)) {

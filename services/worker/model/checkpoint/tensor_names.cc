@@ -7,11 +7,13 @@
 namespace continuo::model {
 namespace {
 
-constexpr std::string_view kEmbedding = "embed_tokens.weight";
+// Of most models, and of those whose layers have a `mixer`.
+constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight", "embeddings.weight"};
 
 constexpr NamePrefix kPrefixes[] = {
     {"model.", ""},
     {"", ""},                                         // LlamaModel and the like
+    {"backbone.", ""},                                // Nemotron-H
     {"model.model.", "model."},                       // a module that holds the model
     {"model.language_model.", ""},                    // the text part of a model for images
     {"language_model.model.", "language_model."},     // the same, in older files
@@ -62,10 +64,12 @@ int LayerOf(std::string_view name) {
 }  // namespace
 
 const NamePrefix* FindNamePrefix(std::string_view embedding) {
-  if (!embedding.ends_with(kEmbedding)) return nullptr;
-  embedding.remove_suffix(kEmbedding.size());
-  for (const NamePrefix& prefix : kPrefixes) {
-    if (embedding == prefix.body) return &prefix;
+  for (const std::string_view name : kEmbeddings) {
+    if (!embedding.ends_with(name)) continue;
+    const std::string_view body = embedding.substr(0, embedding.size() - name.size());
+    for (const NamePrefix& prefix : kPrefixes) {
+      if (body == prefix.body) return &prefix;
+    }
   }
   return nullptr;
 }

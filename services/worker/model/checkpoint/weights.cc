@@ -27,7 +27,7 @@ namespace continuo::model {
 namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes, of the beginning of each tensor
-constexpr char kHead[] = "lm_head.weight", kEmbeddingName[] = "model.embed_tokens.weight";
+constexpr char kHead[] = "lm_head.weight";
 constexpr int64_t kStagingBytes = 4 << 20;  // converted rows that are copied in at a time
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -287,10 +287,11 @@ std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
 }
 
 // A tied head may be stored, too, if it is the embedding.
-absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoint) {
+absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoint,
+                           const std::string& embedding_name) {
   const StoredTensor* const head = config.tied_embeddings ? checkpoint.Find(kHead) : nullptr;
   if (head == nullptr) return absl::OkStatus();
-  const StoredTensor& embedding = *checkpoint.Find(kEmbeddingName);
+  const StoredTensor& embedding = *checkpoint.Find(embedding_name);
   const bool is_plain = head->quantised == nullptr && embedding.quantised == nullptr;
   if (is_plain && head->dtype == embedding.dtype &&
       std::ranges::equal(head->bytes, embedding.bytes)) {
@@ -365,7 +366,7 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
                                                      type->block, " elements"));
     }
   }
-  if (unread.empty()) return CheckTiedHead(config, checkpoint);
+  if (unread.empty()) return CheckTiedHead(config, checkpoint, specs.front().name);
   return absl::InvalidArgumentError(absl::StrCat("weights: the model would not read the tensor ",
                                                  unread, "; --allow_unread takes it"));
 }

@@ -161,7 +161,8 @@ absl::Status ParseActivation(const Family& family, JsonObject& json, ModelConfig
       {"silu", Activation::kSilu},
       {"swish", Activation::kSilu},
       {"gelu_pytorch_tanh", Activation::kGeluTanh},
-      {"gelu_new", Activation::kGeluTanh}};
+      {"gelu_new", Activation::kGeluTanh},
+      {"relu2", Activation::kReluSquared}};
   config.activation = family.activation;
   config.gated = family.gated;
   json.Raw("hidden_act");  // beside hidden_activation it says nothing
@@ -173,7 +174,7 @@ absl::Status ParseActivation(const Family& family, JsonObject& json, ModelConfig
   }
   if (family.activation == Activation::kClampedSwiglu && name == "silu") return absl::OkStatus();
   for (const auto& [known, activation] : kActivations) {
-    if (name == known) {
+    if (name == known && (activation != Activation::kReluSquared || !family.gated)) {
       config.activation = activation;
       return absl::OkStatus();
     }
@@ -225,14 +226,20 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
     config.intermediate_size = size("shared_intermediate_size", kMaxIntermediateSize, 1024);
   }
   if (is_block) json.Raw("intermediate_size");
-  config.num_layers = size("num_hidden_layers", kMaxLayers);
+  if (family.parts != PartsRule::kListed) config.num_layers = size("num_hidden_layers", kMaxLayers);
+  config.context_length = size("max_position_embeddings", kMaxContextLength, family.context_length);
+  if (family.parts == PartsRule::kStates) {
+    // What attention would need is there, and as small as it may be.
+    config.num_heads = config.num_kv_heads = 1;
+    config.head_dim = 2;
+    return;
+  }
   config.num_heads = size("num_attention_heads", kMaxHeads, family.num_heads);
   // The family's number where the fields would be those of its own size; else as many as heads.
   const int kv_heads = family.num_kv_heads != 0 && config.num_heads % family.num_kv_heads == 0
                            ? family.num_kv_heads
                            : config.num_heads;
   config.num_kv_heads = size("num_key_value_heads", kMaxHeads, kv_heads);
-  config.context_length = size("max_position_embeddings", kMaxContextLength, family.context_length);
   if (family.latent) return ParseLatent(json, config);
   if (config.num_heads % config.num_kv_heads != 0) {
     json.Fail("num_key_value_heads",
@@ -252,7 +259,7 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
 }
 
 // Norms and biases.
-void ParseParts(const Family& family, JsonObject& json, ModelConfig& config) {
+void ParseNorms(const Family& family, JsonObject& json, ModelConfig& config) {
   config.norm = family.norm;
   config.norm_eps = static_cast<float>(json.Number(family.eps_field, 0, 1, family.eps));
   config.norm_bias = family.norm_bias;
@@ -298,6 +305,7 @@ absl::Status ParseText(const Family& family, JsonObject& json, ModelConfig& conf
   config.architecture = family.architecture;
   RETURN_IF_ERROR(ParseActivation(family, json, config));
   ParseSizes(family, json, config);
+  ParseNorms(family, json, config);
   ParseParts(family, json, config);
   RETURN_IF_ERROR(json.status());
   ParseMultipliers(family, json, config);

@@ -50,9 +50,9 @@ struct RopeConfig {
 // The most kinds of RoPE that layers of one model have.
 inline constexpr int kMaxRopes = 3;
 
-// The MLP's activation function: silu, gelu in its tanh form, or that of gpt-oss
-// (kernels::GateFunction).
-enum class Activation : uint8_t { kSilu, kGeluTanh, kClampedSwiglu };
+// The MLP's activation function: silu, gelu in its tanh form, that of gpt-oss, or the square of
+// relu (kernels::GateFunction).
+enum class Activation : uint8_t { kSilu, kGeluTanh, kClampedSwiglu, kReluSquared };
 
 // The norms of layers' inputs and of the last one's result: RmsNorm, or LayerNorm, which has a bias
 // in some models.
@@ -64,27 +64,31 @@ enum class QueryKeyNorm : uint8_t { kNone, kHeads, kRotatedHeads, kWidth };
 
 // The names of a layer's tensors in the files, and which of them are joined.
 enum class WeightNames : uint8_t {
-  kLlama,      // mlp.gate_proj …, mlp.experts.0.gate_proj …, mlp.gate for the router
-  kMixtral,    // block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down), block_sparse_moe.gate
-  kFused,      // self_attn.qkv_proj and mlp.gate_up_proj: matrices stacked as rows
-  kGlm,        // mlp.gate_up_proj stacked, norms' names of GLM-4
-  kHunYuan,    // kLlama with self_attn.query_layernorm and key_layernorm
-  kStarCoder,  // mlp.c_fc and c_proj
-  kLfm2,       // kLlama with operator_norm, ffn_norm, feed_forward.w1 (gate), w3 (up), w2 (down)
-  kHybrid,     // kLlama with shared_mlp.input_linear (gate and up as rows) and output_linear
-  kQwen3Next,  // kLlama with linear_attn.in_proj_qkvz and in_proj_ba, stacked by groups of heads
-  kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
+  kLlama,        // mlp.gate_proj …, mlp.experts.0.gate_proj …, mlp.gate for the router
+  kMixtral,      // block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down), block_sparse_moe.gate
+  kFused,        // self_attn.qkv_proj and mlp.gate_up_proj: matrices stacked as rows
+  kGlm,          // mlp.gate_up_proj stacked, norms' names of GLM-4
+  kHunYuan,      // kLlama with self_attn.query_layernorm and key_layernorm
+  kStarCoder,    // mlp.c_fc and c_proj
+  kLfm2,         // kLlama with operator_norm, ffn_norm, feed_forward.w1 (gate), w3 (up), w2 (down)
+  kHybrid,       // kLlama with shared_mlp.input_linear (gate and up as rows) and output_linear
+  kHybridParts,  // the same with shared_mlp.gate_proj and up_proj
+  kQwen3Next,    // kLlama with linear_attn.in_proj_qkvz and in_proj_ba, stacked by groups of heads
+  kInternLm2,    // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
+  kMixer,  // a layer's one part is mixer, its norm is norm; an MLP's matrices up_proj, down_proj
 };
 
 // The names of the tensors of a layer's experts.
 enum class ExpertNames : uint8_t {
-  kDeepSeek,  // mlp.gate, mlp.experts.0.gate_proj …, mlp.shared_experts.gate_proj …
-  kQwen,      // the same with mlp.shared_expert and mlp.shared_expert_gate
-  kMixtral,   // block_sparse_moe.gate, block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down)
-  kGranite,   // block_sparse_moe.router.layer, shared_mlp.input_linear, output_linear
-  kErnie,     // kDeepSeek with mlp.moe_statics.e_score_correction_bias
-  kGptOss,    // mlp.router, with a bias
-  kLfm2,      // feed_forward.gate, feed_forward.experts.0.w1 (gate), w3 (up), w2 (down)
+  kDeepSeek,      // mlp.gate, mlp.experts.0.gate_proj …, mlp.shared_experts.gate_proj …
+  kQwen,          // the same with mlp.shared_expert and mlp.shared_expert_gate
+  kMixtral,       // block_sparse_moe.gate, block_sparse_moe.experts.0.w1 (gate), w3 (up), w2 (down)
+  kGranite,       // block_sparse_moe.router.layer, shared_mlp.input_linear, output_linear
+  kGraniteParts,  // the same with shared_mlp.gate_proj and up_proj
+  kErnie,         // kDeepSeek with mlp.moe_statics.e_score_correction_bias
+  kGptOss,        // mlp.router, with a bias
+  kLfm2,          // feed_forward.gate, feed_forward.experts.0.w1 (gate), w3 (up), w2 (down)
+  kMixer,  // mixer.gate, mixer.experts.0.up_proj, down_proj, mixer.shared_experts.up_proj …
 };
 
 // Layers whose MLP is a choice among many (a mixture of experts). The router's members are those of
@@ -125,7 +129,8 @@ enum class StateKind : uint8_t {
   kConv,   // a short convolution of LFM2: out = W (c · conv(b · x)), b, c and x products of the
            // input
   kDelta,  // the gated delta rule of Qwen3.5, behind a convolution, with a gated norm of each head
-  kSum,    // the state space of Mamba-2, behind a convolution; its gated norm is of all heads
+  kSum,    // the state space of Mamba-2, behind a convolution, with a gated norm of all heads that
+           // share keys
 };
 
 // The layers with state of a model; all are of one kind.
@@ -142,6 +147,10 @@ struct StateConfig {
   float least_step = 0, most_step = std::numeric_limits<float>::infinity();
 };
 
+// What a layer is made of, each behind a norm of its own: what mixes a sequence's rows, attention
+// or a recurrent state, and then an MLP or experts.
+enum class LayerParts : uint8_t { kBoth, kMixer, kMlp };
+
 // The description of a decoder, from the checked contents of config.json: what network/decoder
 // composes its layers of. Sizes count elements.
 struct ModelConfig {
@@ -157,6 +166,8 @@ struct ModelConfig {
   int context_length = 0;  // tokens of one sequence, prompt and answer together
   WeightNames names = WeightNames::kLlama;
   bool tied_embeddings = false;  // the head is the embedding
+
+  std::vector<LayerParts> parts;  // [num_layers]; empty: all layers have both
 
   // Norms. `norm_eps` is that of all of them.
   NormKind norm = NormKind::kRms;
@@ -217,6 +228,12 @@ struct ModelConfig {
   // were clamped and ids that were left out.
   std::vector<std::string> warnings;
 
+  bool has_mixer(int layer) const {
+    return parts.empty() || parts[static_cast<size_t>(layer)] != LayerParts::kMlp;
+  }
+  bool has_mlp(int layer) const {
+    return parts.empty() || parts[static_cast<size_t>(layer)] != LayerParts::kMixer;
+  }
   int kv_width() const { return num_kv_heads * head_dim; }
   bool is_latent() const { return latent.kv_rank > 0; }
   // Elements of a head's values, which the cache fills up to head_dim.
@@ -225,12 +242,15 @@ struct ModelConfig {
   bool has_state(int layer) const {
     return !states.layers.empty() && states.layers[static_cast<size_t>(layer)];
   }
-  // The numbers of layers with state, and of the others, which have keys and values.
+  // The numbers of layers with state, and of those that have keys and values.
   int num_state_layers() const {
     return static_cast<int>(std::count(states.layers.begin(), states.layers.end(), true));
   }
   bool has_states() const { return num_state_layers() > 0; }
-  int num_kv_layers() const { return num_layers - num_state_layers(); }
+  int num_kv_layers() const {
+    const auto mlps = std::count(parts.begin(), parts.end(), LayerParts::kMlp);
+    return num_layers - static_cast<int>(mlps) - num_state_layers();
+  }
   bool has_experts(int layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
   }

@@ -84,12 +84,25 @@ void ReadGroups(const ExpertFacts& facts, JsonObject& json, ExpertsConfig& exper
   experts.top_groups = static_cast<int>(top);
 }
 
+// Fields of experts say nothing where there are none.
+void IgnoreExperts(const ExpertFacts& facts, JsonObject& json) {
+  for (const char* field : {facts.per_token_field, facts.size_field}) json.Raw(field);
+  if (facts.layers != ExpertLayers::kListed) return;
+  if (facts.normalise_field != nullptr) json.Raw(facts.normalise_field);
+  if (facts.shared_field != nullptr) json.Raw(facts.shared_field);
+  if (facts.scaled) json.Raw("routed_scaling_factor");
+  if (!facts.by_groups) return;
+  for (const char* field : {"topk_method", "n_group", "topk_group"}) json.Raw(field);
+}
+
 }  // namespace
 
 void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
   const ExpertFacts& facts = family.experts;
   ExpertsConfig& experts = config.experts;
-  experts.layers.assign(static_cast<size_t>(config.num_layers), false);
+  if (facts.layers != ExpertLayers::kListed) {
+    experts.layers.assign(static_cast<size_t>(config.num_layers), false);
+  }
   if (facts.count_field == nullptr) return;
   const auto number = [&json](std::string_view field, int64_t min, int64_t max, int64_t fallback) {
     return static_cast<int>(json.Int(field, min, max, fallback));
@@ -97,15 +110,19 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
   const bool is_optional = facts.is_optional || facts.layers == ExpertLayers::kBySteps;
   const int least = is_optional ? 0 : 1;
   experts.num_experts = number(facts.count_field, least, kMaxExperts, facts.count);
-  if (experts.num_experts == 0) {
-    for (const char* field : {facts.per_token_field, facts.size_field}) json.Raw(field);
+  const bool is_named = facts.layers == ExpertLayers::kListed;
+  const int64_t with =
+      is_named ? std::ranges::count(experts.layers, true) : int64_t{config.num_layers};
+  if (experts.num_experts == 0 || with == 0) {
+    IgnoreExperts(facts, json);
+    experts.num_experts = 0;
     return;
   }
-  const int64_t total = int64_t{experts.num_experts} * config.num_layers;
+  const int64_t total = experts.num_experts * with;
   if (total > kMaxExpertsOfAllLayers) {
     return json.Fail(facts.count_field,
-                     absl::StrCat("with ", config.num_layers, " layers there are ", total,
-                                  " experts, at most ", kMaxExpertsOfAllLayers, " are supported"));
+                     absl::StrCat("with ", with, " layers there are ", total, " experts, at most ",
+                                  kMaxExpertsOfAllLayers, " are supported"));
   }
   experts.per_token = number(facts.per_token_field, 1, experts.num_experts,
                              std::min(facts.per_token, experts.num_experts));
@@ -144,6 +161,8 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
       break;
     case ExpertLayers::kInRange:
       ReadRange(json, experts.layers);
+      break;
+    case ExpertLayers::kListed:
       break;
   }
 }

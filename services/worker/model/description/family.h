@@ -30,6 +30,7 @@ enum class RopeScope : uint8_t {
   kWindowedOnly,  // only layers that have a window are rotated
   kListed,        // no_rope_layers, or every no_rope_layer_interval-th, are not rotated
   kNamed,         // all are where position_embedding_type is rope, else none
+  kNone,          // none are
 };
 
 // The fields that the multipliers of a family come from.
@@ -54,6 +55,14 @@ enum class ExpertLayers : uint8_t {
   kBySteps,     // every decoder_sparse_step-th but those of mlp_only_layers
   kAfterDense,  // those from the number of the dense ones on, or by mlp_layer_types
   kInRange,     // every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index
+  kListed,      // those that PartsRule::kListed names
+};
+
+// The rule that says which parts a layer has.
+enum class PartsRule : uint8_t {
+  kBoth,
+  kListed,  // one, which layers_block_type, layer_types or hybrid_override_pattern names
+  kStates,  // a recurrent state alone
 };
 
 // The unit in which a field counts shared experts.
@@ -131,6 +140,7 @@ struct Family {
   BiasField qkv_bias, output_bias;
   bool output_gate = false;
   StateKind states = StateKind::kNone;  // of layers that layer_types or older fields name
+  PartsRule parts = PartsRule::kBoth;
 
   const char* activation_field = "hidden_act";
   Activation activation = Activation::kSilu;  // where the field is absent
@@ -163,14 +173,17 @@ absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 bool HasTextPart(JsonObject& json);
 
 // These fill in parts of a configuration whose sizes are known: `windows`, `ropes` and what belongs
-// to it, `experts`, `states` and the sizes that belong to it, and the multipliers. ParseWindows
-// returns which layers are of the kind that has windows, though one may be as long as the context
-// and hide nothing; RopeLessLayers takes that. Errors come through json.status(), or are returned.
+// to it, `parts`, `experts`, `states` and the sizes that belong to it, and the multipliers.
+// ParseWindows returns which layers are of the kind that has windows, though one may be as long as
+// the context and hide nothing; RopeLessLayers takes that. ParseParts is the first, and fills in
+// which layers have experts and states where layers have one part. Errors come through
+// json.status(), or are returned.
 std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
                                  const std::vector<bool>& windowed);
 std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConfig& config);
 absl::Status ParseRopes(const Family& family, JsonObject& json, const std::vector<bool>& windowed,
                         ModelConfig& config);
+void ParseParts(const Family& family, JsonObject& json, ModelConfig& config);
 void ParseStates(const Family& family, JsonObject& json, ModelConfig& config);
 void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config);
 void ParseMultipliers(const Family& family, JsonObject& json, ModelConfig& config);

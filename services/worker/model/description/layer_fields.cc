@@ -89,6 +89,10 @@ std::vector<bool> ReadRopeLess(JsonObject& json, size_t num_layers) {
 std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
                                  const std::vector<bool>& windowed) {
   std::vector<bool> without(windowed.size());
+  if (family.rope_scope == RopeScope::kNone) {
+    without.assign(windowed.size(), true);
+    return without;
+  }
   if (family.rope_scope == RopeScope::kNamed) {
     const std::string type = json.String("position_embedding_type", "nope");
     if (type != "rope" && type != "nope") {

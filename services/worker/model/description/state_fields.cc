@@ -101,27 +101,76 @@ float ReadStepBound(JsonObject& json, const nlohmann::json& value) {
   return 0;
 }
 
-// Mamba-2's sizes, by the names of Granite 4.
-void ParseStateSpace(JsonObject& json, ModelConfig& config) {
+// The names of Mamba-2's fields in a family, and what holds where they are absent.
+struct StateSpaceNames {
+  const char *num_heads, *head_dim, *num_groups, *state, *width, *has_bias;
+  const char* expand;  // null: heads may have any width together
+  int heads, groups, state_size;
+};
+
+constexpr StateSpaceNames kOfGranite = {.num_heads = "mamba_n_heads",
+                                        .head_dim = "mamba_d_head",
+                                        .num_groups = "mamba_n_groups",
+                                        .state = "mamba_d_state",
+                                        .width = "mamba_d_conv",
+                                        .has_bias = "mamba_conv_bias",
+                                        .expand = "mamba_expand",
+                                        .heads = 128,
+                                        .groups = 1,
+                                        .state_size = 256};
+constexpr StateSpaceNames kOfNemotron = {.num_heads = "mamba_num_heads",
+                                         .head_dim = "mamba_head_dim",
+                                         .num_groups = "n_groups",
+                                         .state = "ssm_state_size",
+                                         .width = "conv_kernel",
+                                         .has_bias = "use_conv_bias",
+                                         .expand = nullptr,
+                                         .heads = 128,
+                                         .groups = 8,
+                                         .state_size = 128};
+constexpr StateSpaceNames kOfMamba = {.num_heads = "num_heads",
+                                      .head_dim = "head_dim",
+                                      .num_groups = "n_groups",
+                                      .state = "state_size",
+                                      .width = "conv_kernel",
+                                      .has_bias = "use_conv_bias",
+                                      .expand = "expand",
+                                      .heads = 128,
+                                      .groups = 8,
+                                      .state_size = 128};
+
+const StateSpaceNames& StateSpaceNamesOf(PartsRule parts) {
+  if (parts == PartsRule::kStates) return kOfMamba;
+  return parts == PartsRule::kListed ? kOfNemotron : kOfGranite;
+}
+
+// Mamba-2's sizes.
+void ParseStateSpace(const StateSpaceNames& names, JsonObject& json, ModelConfig& config) {
   StateConfig& states = config.states;
   const auto size = [&json](std::string_view field, int max, int fallback) {
     return static_cast<int>(json.Int(field, 1, max, fallback));
   };
-  states.num_heads = size("mamba_n_heads", kMaxHeads, 128);
-  states.num_key_heads = size("mamba_n_groups", kMaxHeads, 1);
-  states.key_dim = size("mamba_d_state", kMaxStateKeys, 256);
-  states.conv_width = static_cast<int>(json.Int("mamba_d_conv", 2, kMaxConvWidth, 4));
-  states.conv_bias = json.Bool("mamba_conv_bias", true);
-  const int64_t width = json.Int("mamba_expand", 1, 64, 2) * config.hidden_size;
-  const bool is_auto = !json.Has("mamba_d_head") || json.Raw("mamba_d_head") == "auto";
-  states.value_dim =
-      is_auto ? static_cast<int>(width / states.num_heads) : size("mamba_d_head", kMaxHeadDim, 1);
-  if (int64_t{states.num_heads} * states.value_dim != width || states.value_dim > kMaxHeadDim) {
-    json.Fail("mamba_n_heads", absl::StrCat("with mamba_d_head, ", states.value_dim,
-                                            ", it must give mamba_expand * hidden_size, ", width));
+  states.num_heads = size(names.num_heads, kMaxHeads, names.heads);
+  states.num_key_heads = size(names.num_groups, kMaxHeads, names.groups);
+  states.key_dim = size(names.state, kMaxStateKeys, names.state_size);
+  states.conv_width = static_cast<int>(json.Int(names.width, 2, kMaxConvWidth, 4));
+  states.conv_bias = json.Bool(names.has_bias, true);
+  if (names.expand != nullptr) {
+    const int64_t width = json.Int(names.expand, 1, 64, 2) * config.hidden_size;
+    const bool is_auto = !json.Has(names.head_dim) || json.Raw(names.head_dim) == "auto";
+    states.value_dim =
+        is_auto ? static_cast<int>(width / states.num_heads) : size(names.head_dim, kMaxHeadDim, 1);
+    if (int64_t{states.num_heads} * states.value_dim != width || states.value_dim > kMaxHeadDim) {
+      json.Fail(names.num_heads,
+                absl::StrCat("with ", names.head_dim, ", ", states.value_dim, ", it must give ",
+                             names.expand, " * hidden_size, ", width));
+    }
+  } else {
+    states.value_dim = size(names.head_dim, kMaxHeadDim, 64);
   }
-  if (states.num_key_heads != 1) {
-    json.Fail("mamba_n_groups", "only one group is known");
+  if (states.num_heads % states.num_key_heads != 0) {
+    json.Fail(names.num_groups,
+              absl::StrCat("it must divide ", names.num_heads, ", ", states.num_heads));
   }
   const nlohmann::json& limits = json.Raw("time_step_limit");
   if (limits.is_null()) return;
@@ -138,8 +187,10 @@ void ParseStateSpace(JsonObject& json, ModelConfig& config) {
 void ReadStates(const Family& family, JsonObject& json, ModelConfig& config) {
   StateConfig& states = config.states;
   states.kind = family.states;
-  states.layers = ReadLayers(family.states, json, static_cast<size_t>(config.num_layers));
-  if (config.num_kv_layers() == 0) {
+  if (family.parts == PartsRule::kBoth) {
+    states.layers = ReadLayers(family.states, json, static_cast<size_t>(config.num_layers));
+  }
+  if (config.num_kv_layers() == 0 && family.parts != PartsRule::kStates) {
     json.Fail("layer_types", "at least one layer must have full_attention");
   }
   const auto size = [&json](std::string_view field, int min, int max, int fallback) {
@@ -158,7 +209,9 @@ void ReadStates(const Family& family, JsonObject& json, ModelConfig& config) {
     if (json.Has("tie_embedding")) config.tied_embeddings = json.Bool("tie_embedding", true);
     return;
   }
-  if (family.states == StateKind::kSum) return ParseStateSpace(json, config);
+  if (family.states == StateKind::kSum) {
+    return ParseStateSpace(StateSpaceNamesOf(family.parts), json, config);
+  }
   states.conv_width = size("linear_conv_kernel_dim", 2, kMaxConvWidth, 4);
   states.num_key_heads = size("linear_num_key_heads", 1, kMaxHeads, 16);
   states.num_heads = size("linear_num_value_heads", 1, kMaxHeads, 32);

@@ -41,10 +41,13 @@ absl::StatusOr<int> RequestedBlocks(const LoadOptions& options, const LoadPlan& 
                                     bool has_device_memory) {
   const KvCacheSize& kv = options.kv;
   if (kv.is_later) return 0;
-  if (has_device_memory && kv.num_blocks == 0 && kv.memory_bytes == 0) return 0;
   const int64_t max_blocks = MaxBlocks(options);
   const int64_t block = plan.BlockBytes(kv.block_size) + kv.other_block_bytes;
+  if (has_device_memory && kv.num_blocks == 0 && kv.memory_bytes == 0 && block > 0) return 0;
   int64_t blocks = kv.num_blocks;
+  if (blocks == 0 && block == 0) {
+    blocks = BlocksWithoutBytes(plan.min_blocks);
+  }
   if (blocks == 0) {
     constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
     const auto memory = static_cast<int64_t>(std::min<uint64_t>(kv.memory_bytes, kMax));

@@ -57,6 +57,8 @@ absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, i
       absl::StrCat(option, " is ", value, "; it must be from ", min, " to ", max));
 }
 
+int64_t BlocksWithoutBytes(int64_t min_blocks) { return std::max<int64_t>(min_blocks, 1 << 18); }
+
 int64_t LoadPlan::BlockBytes(const Shard& shard, int block_size) const {
   return KvCache::BlockBytes(config.num_kv_layers(), block_size,
                              {static_cast<int>(shard.kv_heads.size()), config.head_dim, types.kv});

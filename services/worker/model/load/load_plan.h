@@ -59,4 +59,8 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options);
 // Returns InvalidArgument naming the option unless `value` is in [min, max].
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max);
 
+// The number of KV blocks of a model without keys and values, where nobody asks for another: they
+// cost the host their bookkeeping alone, and count the tokens of the prefix cache.
+int64_t BlocksWithoutBytes(int64_t min_blocks);
+
 }  // namespace continuo::model

@@ -123,12 +123,12 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->routes.rows, kernels::DType::kI32, entries, 1);
     place(b->routes.expert_begin, kernels::DType::kI32, c.experts.num_experts + 1, 1);
     place(b->expert_gate, activations, entries, s.expert_inner.size());
-    place(b->expert_up, activations, entries, s.expert_inner.size());
+    if (c.gated) place(b->expert_up, activations, entries, s.expert_inner.size());
     b->has_shared = c.experts.shared_size > 0;
     place(b->expert_sum, kernels::DType::kF32, b->has_shared ? entries + rows : entries, hidden);
     if (b->has_shared) {
       place(b->shared_gate, activations, rows, s.shared_inner.size());
-      place(b->shared_up, activations, rows, s.shared_inner.size());
+      if (c.gated) place(b->shared_up, activations, rows, s.shared_inner.size());
     }
     if (c.experts.shared_gate) place(b->shared_switch, kernels::DType::kF32, rows, 1);
   }

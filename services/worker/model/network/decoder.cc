@@ -45,6 +45,8 @@ kernels::GateFunction GateFunctionOf(Activation activation) {
       return kernels::GateFunction::kGelu;
     case Activation::kClampedSwiglu:
       return kernels::GateFunction::kClampedSwiglu;
+    case Activation::kReluSquared:
+      return kernels::GateFunction::kReluSquared;
   }
   CONTINUO_CHECK(!"an activation without a function");
 }
@@ -85,7 +87,8 @@ class Decoder : public Model {
     attention_.softcap = config_.attention_softcap;
     int num_places[] = {0, 0};
     for (int i = 0; i < config_.num_layers; ++i) {
-      places_.push_back(num_places[config_.has_state(i) ? 1 : 0]++);
+      places_.push_back(config_.has_mixer(i) ? num_places[config_.has_state(i) ? 1 : 0]++ : -1);
+      if (config_.has_mixer(i)) last_mixer_ = i;
     }
     CONTINUO_CHECK(num_places[1] == 0 || states_ != nullptr);
     // Models are trained with the scale in the activations' type.
@@ -185,7 +188,7 @@ class Decoder : public Model {
     Embed(step.token_ids);
     Angles(step.positions);
     const int num_layers = static_cast<int>(weights_.layers.size());
-    const Norm first = AttentionNorm(0);
+    const Norm first = FirstNorm(0);
     input_ = buffers_.x;
     if (first.gain.size() > 0) {
       Normalise(buffers_.h, buffers_.x, first);
@@ -193,22 +196,25 @@ class Decoder : public Model {
     }
     for (int layer = 0; layer < num_layers; ++layer) {
       const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-      const bool is_last = layer + 1 == num_layers;
-      if (config_.has_state(layer)) {
-        // The states change even where no row is wanted.
-        mixed_ = state_layers_.Mix(w.states, states_->LayerAt(places_[static_cast<size_t>(layer)]),
-                                   input_, buffers_, step.states);
-      } else {
-        KeysAndValues(w, layer, step);
+      const Norm next = layer + 1 == num_layers ? Norm{} : FirstNorm(layer + 1);
+      if (config_.has_mixer(layer)) {
+        // Behind the last mixer the wanted rows alone are computed.
+        const bool is_last = layer == last_mixer_;
+        if (config_.has_state(layer)) {
+          // The states change even where no row is wanted.
+          const StateCache::Layer states = states_->LayerAt(places_[static_cast<size_t>(layer)]);
+          mixed_ = state_layers_.Mix(w.states, states, input_, buffers_, step.states);
+        } else {
+          KeysAndValues(w, layer, step);
+        }
+        if (is_last && step.wanted_rows.rows() == 0) break;
+        if (!config_.has_state(layer)) Attention(layer, step);
+        if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) {
+          KeepRows(step.wanted_rows, layer);
+        }
+        AddMixed(w, layer, config_.has_mlp(layer) ? Norm{w.mlp_gain, w.mlp_shift} : next);
       }
-      // The rest of the last layer computes the wanted rows alone.
-      if (is_last && step.wanted_rows.rows() == 0) break;
-      if (!config_.has_state(layer)) Attention(layer, step);
-      if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) {
-        KeepRows(step.wanted_rows, layer);
-      }
-      AddMixed(w, layer);
-      const Norm next = is_last ? Norm{} : AttentionNorm(layer + 1);
+      if (!config_.has_mlp(layer)) continue;
       if (config_.has_experts(layer)) {
         Experts(w, next);
       } else {
@@ -218,8 +224,9 @@ class Decoder : public Model {
     return comm_.status();
   }
 
-  Norm AttentionNorm(int layer) const {
+  Norm FirstNorm(int layer) const {
     const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+    if (!config_.has_mixer(layer)) return {w.mlp_gain, w.mlp_shift};
     return {w.attention_gain, w.attention_shift};
   }
 
@@ -385,12 +392,13 @@ class Decoder : public Model {
     ops_.rows.GatherRows(buffers_.h, x, rows);
     std::swap(buffers_.x, buffers_.h);
     if (!config_.parallel) return;
-    Normalise(buffers_.h, buffers_.x, AttentionNorm(layer));
+    Normalise(buffers_.h, buffers_.x, FirstNorm(layer));
     input_ = buffers_.h;
   }
 
-  // Adds the output projection of `mixed_`.
-  void AddMixed(const LayerWeights& w, int layer) {
+  // Adds the output projection of `mixed_`. The input becomes that of the next part, normalised
+  // with `next`.
+  void AddMixed(const LayerWeights& w, int layer, const Norm& next) {
     kernels::Tensor heads = mixed_;
     const bool has_state = config_.has_state(layer);
     if (!has_state && config_.value_dim() < config_.head_dim) {
@@ -407,26 +415,31 @@ class Decoder : public Model {
     if (config_.parallel) {
       AddToStream(w.o_bias, {});
     } else {
-      NextInput(w.o_bias, w.attention_output_gain, {w.mlp_gain, w.mlp_shift});
+      NextInput(w.o_bias, w.attention_output_gain, next);
     }
   }
 
   // The input becomes that of the next layer, normalised with `next`.
   void Mlp(const LayerWeights& w, const Norm& next) {
-    kernels::MatMulInput inner;
-    if (config_.gated) {
-      inner =
-          ops_.matmul.GatedMatMul(input_, {buffers_.gate, w.gate, w.gate_bias},
-                                  {buffers_.up, w.up, w.up_bias}, gate_function_, all_.prepared);
-    } else {
-      ops_.matmul.MatMul(buffers_.gate, input_, w.gate, w.gate_bias);
-      ops_.rows.GateMul(gate_function_, buffers_.gate, buffers_.gate, kernels::Tensor{});
-      inner = buffers_.gate;
-    }
+    const kernels::MatMulInput inner =
+        Inner({buffers_.gate, w.gate, w.gate_bias}, {buffers_.up, w.up, w.up_bias});
     ops_.matmul.MatMulSplitK(buffers_.sum, inner, w.down, shard_.inner_splits);
     comm_.AllReduceSum(buffers_.sum);
     NextInput(w.down_bias, w.mlp_output_gain, next);
   }
+
+  // What an MLP makes of its input, up to the last product.
+  kernels::MatMulInput Inner(const kernels::Product& gate, const kernels::Product& up) {
+    if (config_.gated) {
+      return ops_.matmul.GatedMatMul(input_, gate, up, gate_function_, all_.prepared);
+    }
+    ops_.matmul.MatMul(gate.out, input_, gate.w, gate.bias);
+    Activate(gate.out);
+    return gate.out;
+  }
+
+  // Applies the activation function where there is no `up`.
+  void Activate(kernels::Tensor x) { ops_.rows.GateMul(gate_function_, x, x, kernels::Tensor{}); }
 
   // Every rank picks the same experts and holds a part of each. The K splits of an expert are
   // summed before the experts are: each expert's result is rounded once, whatever the number of
@@ -446,8 +459,14 @@ class Decoder : public Model {
       (void)device_.Synchronize();
       routes.host_expert_begin = host_expert_begin_;
     }
-    experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h,
-                              {w.gate, w.gate_bias}, {w.up, w.up_bias}, routes, gate_function_);
+    if (config_.gated) {
+      experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h,
+                                {w.gate, w.gate_bias}, {w.up, w.up_bias}, routes, gate_function_);
+    } else {
+      experts.ExpertMatMul(buffers_.expert_gate, buffers_.h, {w.gate, w.gate_bias}, routes,
+                           /*by_entry=*/false);
+      Activate(buffers_.expert_gate);
+    }
     const kernels::Tensor sums = RowsOf(buffers_.expert_sum, 0, entries);
     experts.ExpertMatMulSplitK(sums, buffers_.expert_gate, w.down, routes, shard_.expert_splits);
     kernels::ExpertAddends addends = {.bias = w.down_bias};
@@ -466,9 +485,8 @@ class Decoder : public Model {
     if (config_.experts.shared_gate) {
       ops_.matmul.MatMul(buffers_.shared_switch, buffers_.h, w.shared_switch, kernels::Tensor{});
     }
-    const kernels::MatMulInput inner = ops_.matmul.GatedMatMul(
-        input_, {buffers_.shared_gate, w.shared_gate, kernels::Tensor{}},
-        {buffers_.shared_up, w.shared_up, kernels::Tensor{}}, gate_function_, all_.prepared);
+    const kernels::MatMulInput inner =
+        Inner({buffers_.shared_gate, w.shared_gate, {}}, {buffers_.shared_up, w.shared_up, {}});
     ops_.matmul.MatMulSplitK(out, inner, w.shared_down, shard_.shared_splits);
   }
 
@@ -513,7 +531,8 @@ class Decoder : public Model {
   const KvCache& cache_;
   const StateCache* const states_;
   StateLayers state_layers_;
-  std::vector<int> places_;  // of each layer in cache_, or in states_
+  std::vector<int> places_;  // of each layer in cache_, or in states_; -1: it has none
+  int last_mixer_ = 0;
   const kernels::GateFunction gate_function_;
   kernels::AttentionParams attention_;
   float embedding_scale_ = 1;

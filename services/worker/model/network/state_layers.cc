@@ -120,7 +120,7 @@ kernels::Tensor StateLayers::MixSum(const StateWeights& w, const StateCache::Lay
   ops_.rows.SumSquares(b.part, b.z, config.value_dim, 0);
   if (shard_.size > 1) comm_.AllGather(b.squares, b.part, shard_.state_head_begin);
   ops_.rows.RmsNormBySquares(b.z, b.squares, w.gain, int64_t{config.num_heads} * config.value_dim,
-                             config_.norm_eps);
+                             config_.norm_eps, {config.num_key_heads, shard_.state_heads.begin});
   return b.z;
 }
 

@@ -248,13 +248,93 @@ TEST(MechanismsTest, SizesOfAStateSpaceAreThoseOfGranite) {
   EXPECT_THAT(error({{"sliding_window", 16}}), HasSubstr("sliding_window"));
   const json attention = {"attention", "attention", "attention", "attention"};
   EXPECT_EQ(Parse(With(granite, {{"layer_types", attention}}))->states.kind, StateKind::kNone);
-  EXPECT_THAT(error({{"mamba_n_groups", 2}}), HasSubstr("mamba_n_groups"));
+  EXPECT_EQ(Parse(With(granite, {{"mamba_n_groups", 2}}))->states.num_key_heads, 2);
+  EXPECT_THAT(error({{"mamba_n_groups", 3}}), HasSubstr("mamba_n_groups"));
   EXPECT_THAT(error({{"mamba_n_heads", 3}}), HasSubstr("mamba_n_heads"));
   EXPECT_THAT(error({{"mamba_d_head", 1}}), HasSubstr("mamba_d_head"));
   EXPECT_THAT(error({{"mamba_proj_bias", true}}), HasSubstr("mamba_proj_bias"));
   EXPECT_THAT(error({{"position_embedding_type", "alibi"}}), HasSubstr("position_embedding_type"));
   EXPECT_THAT(error({{"layer_types", {"mamba", "full_attention", "mamba", "mamba"}}}),
               HasSubstr("known are attention and mamba"));
+}
+
+// Each layer of Nemotron-H has one part, which a word or a list names.
+TEST(MechanismsTest, PartsAreListed) {
+  const json config = With(Llama(), {{"architectures", {"NemotronHForCausalLM"}},
+                                     {"model_type", "nemotron_h"},
+                                     {"num_hidden_layers", 5},
+                                     {"hybrid_override_pattern", "M-*EM"},
+                                     {"mamba_num_heads", 6},
+                                     {"mamba_head_dim", 10},
+                                     {"n_groups", 2},
+                                     {"n_routed_experts", 4},
+                                     {"hidden_act", "silu"}});
+  ModelConfig parsed = *Parse(config);
+  EXPECT_THAT(parsed.parts, ElementsAre(LayerParts::kMixer, LayerParts::kMlp, LayerParts::kMixer,
+                                        LayerParts::kMlp, LayerParts::kMixer));
+  EXPECT_THAT(parsed.states.layers, ElementsAre(true, false, false, false, true));
+  EXPECT_THAT(parsed.experts.layers, ElementsAre(false, false, false, true, false));
+  EXPECT_EQ(parsed.num_kv_layers(), 1);
+  EXPECT_EQ(parsed.states.num_heads, 6);
+  EXPECT_EQ(parsed.states.num_key_heads, 2);
+  EXPECT_EQ(parsed.states.value_dim, 10);
+  EXPECT_EQ(parsed.states.key_dim, 128);
+  EXPECT_EQ(parsed.activation, Activation::kReluSquared);
+  EXPECT_FALSE(parsed.gated);
+  EXPECT_EQ(parsed.ropes[0].type, RopeConfig::Type::kNone);
+  EXPECT_TRUE(parsed.experts.by_sigmoid && parsed.experts.correction && parsed.experts.normalise);
+
+  // A list counts before the word, and tells the number of layers where nothing else does.
+  json listed = With(config, {{"layers_block_type", {"mlp", "mamba", "attention"}}});
+  EXPECT_THAT(Error(listed), HasSubstr("num_hidden_layers"));
+  listed.erase("num_hidden_layers");
+  parsed = *Parse(listed);
+  EXPECT_EQ(parsed.num_layers, 3);
+  EXPECT_EQ(parsed.experts.num_experts, 0) << "no layer has them";
+  listed["layers_block_type"] = {"mlp", "linear_attention", "full_attention"};
+  EXPECT_EQ(Parse(listed)->parts, parsed.parts);
+
+  const auto error = [&](const json& changes) { return Error(With(config, changes)); };
+  for (const char* const wrong : {"", "M-*Ex", "m-*em"}) {
+    EXPECT_THAT(error({{"hybrid_override_pattern", wrong}}), HasSubstr("hybrid_override_pattern"));
+  }
+  EXPECT_THAT(error({{"hybrid_override_pattern", 5}}), HasSubstr("hybrid_override_pattern"));
+  EXPECT_THAT(error({{"hybrid_override_pattern", "M-MEM"}}), HasSubstr("attention"));
+  EXPECT_THAT(error({{"hybrid_override_pattern", std::string(2000, '*')}}),
+              HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(error({{"layers_block_type", "M"}}), HasSubstr("layers_block_type"));
+  EXPECT_THAT(error({{"layers_block_type", {"mamba", 1}}}), HasSubstr("layers_block_type"));
+  EXPECT_THAT(error({{"n_groups", 4}}), HasSubstr("n_groups"));
+  EXPECT_THAT(error({{"mlp_hidden_act", "relu"}}), HasSubstr("mlp_hidden_act"));
+  EXPECT_THAT(error({{"moe_latent_size", 16}}), HasSubstr("moe_latent_size"));
+  EXPECT_THAT(Error(With(Llama(), {{"hidden_act", "relu2"}})), HasSubstr("relu2")) << "a gated MLP";
+}
+
+TEST(MechanismsTest, AModelMayHaveStatesAlone) {
+  const json config = {{"architectures", {"Mamba2ForCausalLM"}},
+                       {"model_type", "mamba2"},
+                       {"hidden_size", 24},
+                       {"num_hidden_layers", 2},
+                       {"num_heads", 6},
+                       {"head_dim", 8},
+                       {"n_groups", 3},
+                       {"state_size", 10},
+                       {"norm_before_gate", true},
+                       {"time_step_limit", {0.0, "Infinity"}}};
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.num_kv_layers(), 0);
+  EXPECT_EQ(parsed.num_state_layers(), 2);
+  EXPECT_FALSE(parsed.has_mlp(0) || parsed.has_experts(0));
+  EXPECT_EQ(parsed.states.num_key_heads, 3);
+  EXPECT_EQ(parsed.states.conv_width, 4);
+  EXPECT_EQ(parsed.vocab_size, 32768);
+  const auto error = [&](const json& changes) { return Error(With(config, changes)); };
+  EXPECT_TRUE(Parse(With(config, {{"layer_types", {"mamba", "linear_attention"}}})).ok());
+  EXPECT_THAT(error({{"layer_types", {"mamba", "attention"}}}), HasSubstr("layer_types"));
+  EXPECT_THAT(error({{"layer_types", {"mamba"}}}), HasSubstr("layer_types"));
+  EXPECT_THAT(error({{"expand", 3}}), HasSubstr("expand"));
+  EXPECT_THAT(error({{"use_bias", true}}), HasSubstr("use_bias"));
+  EXPECT_THAT(error({{"rms_norm", false}}), HasSubstr("rms_norm"));
 }
 
 TEST(MechanismsTest, ExpertsOfLfm2FollowTheDenseLayers) {
@@ -281,6 +361,13 @@ TEST(MechanismsTest, EveryFamilyHasDefaultsThatParse) {
     }
     if (family.states == StateKind::kSum) {
       config["layer_types"] = {"mamba", "attention", "mamba", "mamba"};
+    }
+    if (family.parts == PartsRule::kStates) {
+      config.erase("num_attention_heads");
+      config.erase("num_key_value_heads");
+      config.update({{"layer_types", {"mamba", "mamba", "mamba", "mamba"}},
+                     {"num_heads", 8},
+                     {"head_dim", config["hidden_size"].get<int>() / 4}});
     }
     const auto parsed = Parse(config);
     ASSERT_TRUE(parsed.ok()) << family.title << ": " << parsed.status();
