@@ -170,7 +170,11 @@ class DemoModelTest(unittest.TestCase):
         question = read("heldout_tools.jsonl")[0]
         request = self.request_of(question["messages"], question["tools"])
         request.request_id = "cut"
-        responses = self.client.generate(request).responses
+        # A worker that is late sends several tokens in one message, and leaves fewer places to cut.
+        for _ in range(12):
+            responses = self.client.generate(request).responses
+            if len(responses) > 5:
+                break
         whole = answer_of(responses)
         self.assertEqual(json.loads(whole["tool_calls"][0]["function"]["arguments"]),
                          question["call"]["arguments"])

@@ -98,7 +98,7 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"embedding_scale", "granite granitemoe granitehybrid minicpm"},
     {"residual_scale", "granite granitemoe granitehybrid minicpm"},
     {"logit_scale", "granite granitemoe granitehybrid minicpm cohere2"},
-    {"attention.layer_norm_epsilon", "cohere2 starcoder2"},
+    {"attention.layer_norm_epsilon", "cohere2 starcoder2 nemotron_h nemotron_h_moe"},
     {"attention.temperature_scale", "mistral3"},
     {"attention.sliding_window_pattern", "gemma3 olmo2 cohere2 exaone4"},
     {"rope.freq_base_swa", "gemma3 olmo2 cohere2 exaone4"},
@@ -405,7 +405,9 @@ class ConfigConverter {
     const auto set = [this](const char* field, const Json& value) {
       if (!value.is_null()) json_[field] = value;
     };
-    set(architecture_.name == "starcoder2" ? "norm_epsilon" : "layer_norm_eps", eps);
+    if (!HasStateSpace(architecture_)) {
+      set(architecture_.name == "starcoder2" ? "norm_epsilon" : "layer_norm_eps", eps);
+    }
     set(is_minicpm ? "scale_emb" : "embedding_multiplier", embedding);
     if (is_minicpm) {
       const double layers = static_cast<double>(file_.Whole(Key("block_count")).value_or(0));

@@ -59,8 +59,9 @@ constexpr Architecture kArchitectures[] = {
      .hugging_face = "GraniteMoeHybridForCausalLM",
      .interleaved_heads = true,
      .splits_shared_mlp = true},
-    {.name = "nemotron_h", .hugging_face = "NemotronHForCausalLM", .interleaved_heads = true},
-    {.name = "nemotron_h_moe", .hugging_face = "NemotronHForCausalLM", .interleaved_heads = true},
+    // Nothing is rotated, so that the order of a head's elements is of no account.
+    {.name = "nemotron_h", .hugging_face = "NemotronHForCausalLM"},
+    {.name = "nemotron_h_moe", .hugging_face = "NemotronHForCausalLM"},
     {.name = "mamba2", .hugging_face = "Mamba2ForCausalLM"},
 };
 
@@ -486,7 +487,13 @@ absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
 
 int64_t HeadDim(const GgufFile& file, const Architecture& architecture) {
   const std::string prefix = absl::StrCat(Absl(architecture.name), ".");
-  const int64_t heads = file.Whole(prefix + "attention.head_count").value_or(1);
+  int64_t heads = file.Whole(prefix + "attention.head_count").value_or(1);
+  if (const auto* const list = file.Numbers(prefix + "attention.head_count")) {
+    // One number a layer, 0 where there is no attention.
+    constexpr double kMost = 1 << 20;
+    const double most = list->empty() ? 0 : *std::ranges::max_element(*list);
+    heads = most >= 1 && most <= kMost ? static_cast<int64_t>(most) : 1;
+  }
   const int64_t embedding = file.Whole(prefix + "embedding_length").value_or(0);
   return file.Whole(prefix + "attention.key_length")
       .value_or(embedding / std::max<int64_t>(1, heads));
@@ -504,6 +511,14 @@ absl::StatusOr<std::vector<NamedTensor>> NamedTensors(const GgufFile& file) {
   std::vector<NamedTensor> named;
   for (const Tensor& tensor : file.tensors()) {
     if (!IsConfiguration(tensor.name)) namer.Add(tensor, named);
+  }
+  for (const NamedTensor& tensor : named) {
+    if (tensor.interleaved_head == 0) continue;
+    if (tensor.shape.empty() || tensor.shape[0] % tensor.interleaved_head != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(file.name(), ": tensor ", tensor.name,
+                                                     " is not of whole heads of ",
+                                                     tensor.interleaved_head, " rows"));
+    }
   }
   return named;
 }

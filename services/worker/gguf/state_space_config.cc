@@ -36,6 +36,7 @@ class StateSpaceConverter {
  public:
   StateSpaceConverter(const GgufFile& file, const Architecture& architecture, Json& json)
       : file_(file),
+        architecture_(architecture),
         name_(architecture.name),
         fields_(name_ == kGranite.architecture ? kGranite
                 : name_ == kMamba.architecture ? kMamba
@@ -132,12 +133,18 @@ class StateSpaceConverter {
   absl::Status AddHeads() {
     ASSIGN_OR_RETURN(json_["num_attention_heads"], NumberOf("attention.head_count"));
     ASSIGN_OR_RETURN(json_["num_key_value_heads"], NumberOf("attention.head_count_kv"));
+    json_["head_dim"] = HeadDim(file_, architecture_);
     return absl::OkStatus();
   }
 
+  // Files of Nemotron-H have one key or both.
   void SetEpsilon() {
-    json_["layer_norm_epsilon"] = json_["rms_norm_eps"];
+    Json epsilon = json_.value("rms_norm_eps", Json());
     json_.erase("rms_norm_eps");
+    const Value* const other = file_.Find(Key("attention.layer_norm_epsilon"));
+    const double* const number = other == nullptr ? nullptr : std::get_if<double>(other);
+    if (epsilon.is_null() && number != nullptr) epsilon = *number;
+    json_["layer_norm_epsilon"] = std::move(epsilon);
   }
 
   absl::Status AddGranite() {
@@ -155,8 +162,8 @@ class StateSpaceConverter {
     }
     json_["shared_intermediate_size"] = *shared;
     json_.erase("shared_expert_intermediate_size");
-    // llama.cpp's converter tells RoPE so.
-    const bool has_rope = file_.Flag(Key("rope.scaling.finetuned")).value_or(false);
+    // llama.cpp takes this key so, and as true where it is absent.
+    const bool has_rope = file_.Flag(Key("rope.scaling.finetuned")).value_or(true);
     json_["position_embedding_type"] = has_rope ? "rope" : "nope";
     return absl::OkStatus();
   }
@@ -180,6 +187,7 @@ class StateSpaceConverter {
   }
 
   const GgufFile& file_;
+  const Architecture& architecture_;
   const std::string_view name_;
   const Fields& fields_;
   Json& json_;

@@ -142,8 +142,7 @@ FAMILIES |= {
                           "expand": 2, "tie_word_embeddings": True}),
 }
 # Those whose queries and keys have rotated pairs side by side in GGUF files alone.
-INTERLEAVED = ("llama", "granite", "granitemoe", "granitehybrid", "nemotron_h", "nemotron_h_moe", "smollm3",
-               "mistral3", "minicpm")
+INTERLEAVED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm")
 
 
 def read_safetensors(path):
@@ -248,6 +247,8 @@ class Writer:
             out.add_head_count_kv(kv_heads)
         if "norm_eps" in config or "layer_norm_epsilon" in config:
             out.add_layer_norm_rms_eps(config.get("norm_eps", config.get("layer_norm_epsilon")))
+            if self.arch.startswith("nemotron_h"):
+                out.add_layer_norm_eps(config["layer_norm_epsilon"])
         elif config["rms_norm_eps"] is None:
             out.add_layer_norm_eps(1e-5)
         else:

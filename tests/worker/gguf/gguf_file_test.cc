@@ -105,7 +105,7 @@ TEST_F(GgufFileTest, TensorsHaveTheNamesOfHuggingFace) {
   const std::string row(32, 'r');
   std::vector<NamedTensor> tensors;
   const std::string llama = Layer("llama", 0)
-                                .Tensor("blk.3.attn_q.weight", {8, 1}, 0, row)
+                                .Tensor("blk.3.attn_q.weight", {1, 8}, 0, row)
                                 .Tensor("blk.3.attn_v.bias", {8}, 0, row)
                                 .Tensor("rope_freqs.weight", {8}, 0, row)
                                 .Tensor("blk.3.strange.weight", {8}, 0, row)

@@ -103,6 +103,13 @@ TEST(StateSpaceConfigTest, PartsOfNemotronAreThoseOfItsTensors) {
   EXPECT_FALSE(config.contains("rms_norm_eps"));
   EXPECT_TRUE(config.contains("layer_norm_epsilon"));
 
+  Model other("nemotron_h", "sa");
+  other.Sizes()
+      .Number("attention.layer_norm_epsilon", 1e-3f)
+      .Number("attention.head_count", uint32_t{4})
+      .Number("attention.head_count_kv", std::vector<float>{0, 2});
+  EXPECT_NEAR(ConfigOfModel(other)["layer_norm_epsilon"], 1e-5, 1e-9) << "of an RmsNorm";
+
   // The last block predicts further tokens.
   Model more("nemotron_h_moe", "saea");
   more.Sizes()
@@ -117,7 +124,7 @@ TEST(StateSpaceConfigTest, LayersOfGraniteHaveAStateOrAttention) {
   Model model("granitehybrid", "sas");
   model.Sizes()
       .Matrix("blk.0.ffn_gate.weight")
-      .Number("attention.head_count", uint32_t{4})
+      .Number("attention.head_count", std::vector<float>{0, 4, 0})
       .Number("attention.head_count_kv", std::vector<float>{0, 2, 0})
       .Number("feed_forward_length", uint32_t{3})
       .Number("rope.scaling.finetuned", true);
@@ -126,6 +133,7 @@ TEST(StateSpaceConfigTest, LayersOfGraniteHaveAStateOrAttention) {
   EXPECT_EQ(config["layer_types"], json({"mamba", "attention", "mamba"}));
   EXPECT_EQ(config["num_local_experts"], 0);
   EXPECT_EQ(config["shared_intermediate_size"], 3);
+  EXPECT_EQ(config["head_dim"], 4) << "embedding_length by the heads of attention";
   EXPECT_EQ(config["mamba_expand"], 2);
   EXPECT_EQ(config["mamba_conv_bias"], false);
   EXPECT_EQ(config["position_embedding_type"], "rope");
@@ -164,6 +172,24 @@ TEST(StateSpaceConfigTest, WhatIsWrongIsNamed) {
               HasSubstr("must be a multiple of mamba2.embedding_length"));
   EXPECT_THAT(ErrorOf(Model("mamba2", "s").Sizes().Number("moe_latent_size", uint32_t{8}).Bytes()),
               HasSubstr("moe_latent_size"));
+}
+
+// What is read by heads has to consist of them, whatever the keys say.
+TEST(StateSpaceNamesTest, RowsThatAreNoHeadsAreRefused) {
+  for (const uint32_t head : {2u, 4u, 6u, 8u}) {
+    const std::string bytes = GgufWriter()
+                                  .Key("general.architecture", std::string("granitehybrid"))
+                                  .Key("granitehybrid.attention.key_length", head)
+                                  .Tensor("blk.0.attn_q.weight", {3, 4}, 0, std::string(48, 'e'))
+                                  .Bytes();
+    const auto file = Parse(bytes);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const auto named = NamedTensors(*file);
+    EXPECT_EQ(named.ok(), head <= 4) << head;
+    if (!named.ok()) {
+      EXPECT_THAT(std::string(named.status().message()), HasSubstr("is not of whole heads of"));
+    }
+  }
 }
 
 TEST(StateSpaceNamesTest, NumbersOfHeadsAreAVectorAndGainsToo) {

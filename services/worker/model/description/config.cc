@@ -179,9 +179,9 @@ absl::Status ParseActivation(const Family& family, JsonObject& json, ModelConfig
       return absl::OkStatus();
     }
   }
-  return absl::UnimplementedError(
-      absl::StrCat(json.name(), ": ", family.activation_field, " \"", name.substr(0, 60),
-                   "\" is not known; known are silu and gelu_pytorch_tanh"));
+  return absl::UnimplementedError(absl::StrCat(
+      json.name(), ": ", family.activation_field, " \"", name.substr(0, 60),
+      "\" is not known; known are silu and gelu_pytorch_tanh", family.gated ? "" : ", and relu2"));
 }
 
 // How keys and values are made of short vectors: sizes of MLA.
@@ -251,7 +251,11 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
     json.Fail("head_dim", absl::StrCat("num_attention_heads, ", config.num_heads,
                                        ", does not divide hidden_size, ", config.hidden_size));
   }
-  config.head_dim = size("head_dim", kMaxHeadDim, std::max(head_dim, 1));
+  // The field's older name in Nemotron-H.
+  const bool is_older =
+      family.parts == PartsRule::kListed && !json.Has("head_dim") && json.Has("attention_head_dim");
+  config.head_dim =
+      size(is_older ? "attention_head_dim" : "head_dim", kMaxHeadDim, std::max(head_dim, 1));
   if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim || config.head_dim < 2) {
     json.Fail("head_dim", absl::StrCat("heads of ", config.head_dim,
                                        " elements: it must be even, from 2 to ", kMaxHeadDim));

@@ -27,24 +27,33 @@ constexpr NamedPart kNamedParts[] = {{"linear_attention", kStateLetter},
                                      {"mlp", kMlpLetter},
                                      {"moe", kExpertsLetter}};
 
-// The letters of the layers' parts. A list counts before the pattern.
-std::string ReadLetters(JsonObject& json) {
-  const nlohmann::json& pattern = json.Raw("hybrid_override_pattern");
-  for (const std::string_view field : {"layers_block_type", "layer_types"}) {
-    const nlohmann::json& list = json.Raw(field);
-    if (list.is_null()) continue;
-    std::string letters;
-    if (!list.is_array()) json.Fail(field, "it must be a list of layers' parts");
+// The letters of a list's parts; empty where it is absent.
+std::string ReadList(JsonObject& json, std::string_view field) {
+  const nlohmann::json& list = json.Raw(field);
+  std::string letters;
+  if (list.is_null()) return letters;
+  if (list.is_array()) {
     for (const nlohmann::json& entry : list) {
       for (const NamedPart& part : kNamedParts) {
         if (entry == part.name) letters.push_back(part.letter);
       }
     }
-    if (letters.size() != list.size()) {
-      json.Fail(field, "known are linear_attention, full_attention, mlp and moe");
-    }
-    return letters;
   }
+  if (letters.empty() || letters.size() != list.size()) {
+    json.Fail(field, "it must be a list of linear_attention, full_attention, mlp and moe");
+  }
+  return letters;
+}
+
+// The letters of the layers' parts. A list counts before the pattern.
+std::string ReadLetters(JsonObject& json) {
+  const nlohmann::json& pattern = json.Raw("hybrid_override_pattern");
+  const std::string list = ReadList(json, "layers_block_type"),
+                    other = ReadList(json, "layer_types");
+  if (!list.empty() && !other.empty() && list != other) {
+    json.Fail("layer_types", "layers_block_type says otherwise");
+  }
+  if (!list.empty() || !other.empty()) return list.empty() ? other : list;
   if (pattern.is_null()) return kDefault;
   const std::string letters = pattern.is_string() ? pattern.get<std::string>() : "";
   if (letters.empty() || letters.find_first_not_of("M*-E") != letters.npos) {
@@ -86,7 +95,10 @@ void ParseParts(const Family& family, JsonObject& json, ModelConfig& config) {
     config.experts.layers.push_back(letter == kExpertsLetter);
   }
   if (!has_attention) {
-    json.Fail("hybrid_override_pattern", "at least one layer must have attention");
+    json.Fail(json.Has("layers_block_type") ? "layers_block_type"
+              : json.Has("layer_types")     ? "layer_types"
+                                            : "hybrid_override_pattern",
+              "at least one layer must have attention");
   }
 }
 

@@ -161,6 +161,11 @@ void ParseRotaryDim(const Family& family, JsonObject& json, JsonObject& paramete
     config.rotary_dim = config.latent.rotated_dim;
     return;
   }
+  if (family.rope_scope == RopeScope::kNone) {  // says nothing
+    for (JsonObject* const object : {&json, &parameters}) object->Raw("partial_rotary_factor");
+    config.rotary_dim = config.head_dim;
+    return;
+  }
   double factor = json.Number("partial_rotary_factor", 0, 1, family.rotary_factor);
   factor = parameters.Number("partial_rotary_factor", 0, 1, factor);
   if (!family.partial_rotary && factor != 1) {

@@ -294,7 +294,15 @@ TEST(MechanismsTest, PartsAreListed) {
   listed["layers_block_type"] = {"mlp", "linear_attention", "full_attention"};
   EXPECT_EQ(Parse(listed)->parts, parsed.parts);
 
+  listed["layer_types"] = listed["layers_block_type"];
+  EXPECT_EQ(Parse(listed)->parts, parsed.parts);
+  listed["layer_types"] = {"mlp", "full_attention", "linear_attention"};
+  EXPECT_THAT(Error(listed), HasSubstr("layers_block_type says otherwise"));
+  EXPECT_EQ(Parse(With(config, {{"attention_head_dim", 24}}))->head_dim, 24);
+  EXPECT_EQ(Parse(With(config, {{"partial_rotary_factor", 0.5}}))->rotary_dim, 128);
+
   const auto error = [&](const json& changes) { return Error(With(config, changes)); };
+  EXPECT_THAT(error({{"layers_block_type", json::array()}}), HasSubstr("layers_block_type"));
   for (const char* const wrong : {"", "M-*Ex", "m-*em"}) {
     EXPECT_THAT(error({{"hybrid_override_pattern", wrong}}), HasSubstr("hybrid_override_pattern"));
   }
