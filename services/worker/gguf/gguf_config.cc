@@ -18,6 +18,7 @@
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
 #include "services/worker/gguf/gguf_names.h"
+#include "services/worker/gguf/known_keys.h"
 #include "services/worker/gguf/state_space_config.h"
 
 namespace continuo::gguf {
@@ -66,65 +67,6 @@ constexpr std::pair<std::string_view, const char*> kFields[] = {
     {"logit_scale", nullptr},
 };
 
-// Keys that are read otherwise, or say nothing that the other ones do not.
-constexpr std::string_view kOtherKeys[] = {
-    "vocab_size",
-    "attention.value_length",
-    "attention.causal",
-    "expert_gating_func",
-    "rope.dimension_count",
-    "rope.dimension_sections",  // of positions of images; those of text are one number
-    "rope.scaling.type",
-    "rope.scaling.factor",
-    "rope.scaling.attn_factor",
-    "rope.scaling.original_context_length",
-    "rope.scaling.alpha",
-    "rope.scaling.yarn_beta_fast",
-    "rope.scaling.yarn_beta_slow",
-    "rope.scaling.yarn_log_multiplier",
-    "rope.freq_base_swa",
-    "attention.temperature_scale",
-    "attention.sliding_window_pattern",
-    "rope.scaling.finetuned",
-    "rope.scale_linear",
-};
-
-constexpr std::string_view kWithStates =
-    "qwen35 qwen35moe granitehybrid nemotron_h nemotron_h_moe mamba2";
-
-// Keys that some architectures alone have; of the others they are not known.
-constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
-    {"attention.scale", "granite granitemoe granitehybrid"},
-    {"embedding_scale", "granite granitemoe granitehybrid minicpm"},
-    {"residual_scale", "granite granitemoe granitehybrid minicpm"},
-    {"logit_scale", "granite granitemoe granitehybrid minicpm cohere2"},
-    {"attention.layer_norm_epsilon", "cohere2 starcoder2 nemotron_h nemotron_h_moe"},
-    {"attention.temperature_scale", "mistral3"},
-    {"attention.sliding_window_pattern", "gemma3 olmo2 cohere2 exaone4"},
-    {"rope.freq_base_swa", "gemma3 olmo2 cohere2 exaone4"},
-    {"rope.scaling.alpha", "hunyuan-dense"},
-    {"rope.scaling.yarn_log_multiplier", "mistral3 deepseek2"},
-    {"expert_shared_feed_forward_length", "qwen2moe qwen35moe granitehybrid nemotron_h_moe"},
-    {"rope.dimension_sections", "qwen35 qwen35moe"},
-    {"full_attention_interval", "qwen35 qwen35moe"},
-    {"ssm.conv_kernel", kWithStates},
-    {"ssm.state_size", kWithStates},
-    {"ssm.group_count", kWithStates},
-    {"ssm.time_step_rank", kWithStates},
-    {"ssm.inner_size", kWithStates},
-    {"expert_shared_count", "glm4moe deepseek2 nemotron_h_moe"},
-    {"expert_group_count", "glm4moe deepseek2 nemotron_h_moe"},
-    {"expert_group_used_count", "glm4moe deepseek2 nemotron_h_moe"},
-    {"expert_weights_norm", "qwen2moe qwen3moe olmoe glm4moe deepseek2 nemotron_h_moe"},
-    {"expert_weights_scale", "glm4moe deepseek2 nemotron_h_moe"},
-    {"expert_gating_func", "glm4moe deepseek2 lfm2moe"},
-    {"leading_dense_block_count", "glm4moe deepseek2 lfm2moe"},
-    {"shortconv.l_cache", "lfm2 lfm2moe"},
-    {"nextn_predict_layers", "glm4moe qwen35 qwen35moe nemotron_h_moe"},
-    {"attention.q_lora_rank", "deepseek2"},
-    {"attention.kv_lora_rank", "deepseek2"},
-};
-
 // The fields of the number of experts, where it is not num_experts.
 constexpr std::pair<std::string_view, const char*> kExpertCounts[] = {
     {"llama", "num_local_experts"},         {"granitemoe", "num_local_experts"},
@@ -132,16 +74,6 @@ constexpr std::pair<std::string_view, const char*> kExpertCounts[] = {
     {"deepseek2", "n_routed_experts"},      {"nemotron_h_moe", "n_routed_experts"},
     {"granitehybrid", "num_local_experts"},
 };
-
-// True if the architecture has a key of kOwnKeys, or the key is none of them.
-bool MayHave(std::string_view architecture, std::string_view key) {
-  for (const auto& [own, architectures] : kOwnKeys) {
-    if (own != key) continue;
-    const std::vector<std::string> names = absl::StrSplit(Absl(architectures), ' ');
-    return std::ranges::find(names, architecture) != names.end();
-  }
-  return true;
-}
 
 // Keys of general.sampling and the fields of generation_config.json that have their values.
 constexpr std::pair<const char*, const char*> kSampling[] = {
@@ -214,7 +146,7 @@ class ConfigConverter {
       const std::string_view name = key.substr(prefix_.size());
       const bool is_known =
           std::ranges::any_of(kFields, [&](const auto& field) { return field.first == name; }) ||
-          std::ranges::find(kOtherKeys, name) != std::end(kOtherKeys);
+          IsOtherKey(name);
       if (!is_known || !MayHave(architecture_.name, name)) {
         return Error("the key ", Absl(key.substr(0, 200)),
                      " is not known, and it may change the answer");
@@ -266,6 +198,7 @@ class ConfigConverter {
         return Error(Key("ssm.inner_size"), " must be a multiple of ", Key("ssm.time_step_rank"));
       }
       json_["linear_value_head_dim"] = *inner / heads;
+      RETURN_IF_ERROR(AddRecurrentLayers());
     }
     AddMultipliers();
     RETURN_IF_ERROR(AddWindows());
@@ -280,6 +213,25 @@ class ConfigConverter {
           is_27b ? file_.Whole(Key("embedding_length")).value_or(0) / heads
                  : file_.Whole(Key("attention.key_length")).value_or(256);
     }
+    return absl::OkStatus();
+  }
+
+  // Which blocks have a state, those that predict further tokens among them; files without this key
+  // have the interval.
+  absl::Status AddRecurrentLayers() {
+    constexpr std::string_view kKey = "attention.recurrent_layers";
+    const Value* const value = file_.Find(Key(kKey));
+    if (value == nullptr) return absl::OkStatus();
+    const auto* const list = std::get_if<std::vector<double>>(value);
+    const Json layers = json_.value("num_hidden_layers", Json());
+    if (list == nullptr || !layers.is_number() || list->size() < layers.get<double>()) {
+      return Error(Key(kKey), " must have an entry for each block");
+    }
+    Json types = Json::array();
+    for (size_t i = 0; i < layers.get<size_t>(); ++i) {
+      types.push_back((*list)[i] != 0 ? "linear_attention" : "full_attention");
+    }
+    json_["layer_types"] = std::move(types);
     return absl::OkStatus();
   }
 
@@ -491,8 +443,9 @@ class ConfigConverter {
     const int64_t head_dim = HeadDim(file_, architecture_);
     const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(head_dim);
     // Families whose field has another default than 1 are told in any case.
-    const bool is_partial =
-        architecture_.name.starts_with("qwen35") || architecture_.name.starts_with("glm4");
+    const bool is_partial = architecture_.name.starts_with("qwen3next") ||
+                            architecture_.name.starts_with("qwen35") ||
+                            architecture_.name.starts_with("glm4");
     if (head_dim > 0 && (is_partial || rotated != head_dim) && architecture_.name != "deepseek2") {
       json_["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head_dim);
     }

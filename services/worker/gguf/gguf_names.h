@@ -22,6 +22,9 @@ struct Architecture {
   // Gate and up of a shared MLP are two tensors, which Hugging Face's files have in one: the names
   // that NamedTensors gives are those of WeightNames::kHybridParts and ExpertNames::kGraniteParts.
   bool splits_shared_mlp = false;
+  // Queries, keys and values of the delta rule are a tensor, and z is another, as
+  // WeightNames::kQwen3NextParts names them.
+  bool splits_qkvz = false;
 };
 
 // The values of expert_gating_func that are known.

@@ -112,6 +112,8 @@ QWEN35 = {"head_dim": 32, "full_attention_interval": 2, "num_hidden_layers": 4, 
           "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.5, "rope_theta": 1e7}
 FAMILIES |= {
     "qwen3_5": ("qwen35", QWEN35 | {"architectures": ["Qwen3_5ForCausalLM"], "tie_word_embeddings": True}),
+    "qwen3_next": ("qwen3next", QWEN35 | MOE | {"architectures": ["Qwen3NextForCausalLM"], "num_experts": 4,
+                                                "shared_expert_intermediate_size": 256}),
     "qwen3_5_moe": ("qwen35moe", QWEN35 | MOE | {"architectures": ["Qwen3_5MoeForCausalLM"], "num_experts": 4,
                                                  "shared_expert_intermediate_size": 256}),
 }
@@ -258,7 +260,7 @@ class Writer:
         if self.arch == "mamba2":
             return
         head_dim = config["hidden_size"] // config["num_attention_heads"]
-        is_half = self.arch.startswith(("glm4", "qwen35"))
+        is_half = self.arch.startswith(("glm4", "qwen35", "qwen3next"))
         rotated = config.get("qk_rope_head_dim", head_dim // 2 if is_half else head_dim)
         out.add_rope_dimension_count(rotated)
         self.add_newer(out, config, scaling)
@@ -362,8 +364,12 @@ class Writer:
         if "sliding_window_pattern" in config:
             out.add_sliding_window_pattern(config["sliding_window_pattern"])
         if "linear_num_key_heads" in config:
-            out.add_uint32(f"{self.arch}.full_attention_interval", config["full_attention_interval"])
-            out.add_rope_dimension_sections([4, 2, 2, 0])
+            interval, layers = config["full_attention_interval"], config["num_hidden_layers"]
+            out.add_uint32(f"{self.arch}.full_attention_interval", interval)
+            # Today's converters write this, too.
+            out.add_array(f"{self.arch}.attention.recurrent_layers", [(i + 1) % interval != 0 for i in range(layers)])
+            if self.arch != "qwen3next":
+                out.add_rope_dimension_sections([4, 2, 2, 0])
             out.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
             out.add_ssm_state_size(config["linear_key_head_dim"])
             out.add_ssm_group_count(config["linear_num_key_heads"])
@@ -421,6 +427,9 @@ class Writer:
             known = known.replace("expert_bias", "expert_bias.bias").replace("dt_bias", "dt_proj.bias")
             if "Mamba2" in self.config["architectures"][0] or "NemotronH" in self.config["architectures"][0]:
                 known = known.replace("model.", "backbone.", 1)
+            if name.endswith("in_proj_qkvz.weight"):
+                meant[name] = self.add_queries_to_z(name, values)
+                continue
             if name.endswith("input_linear.weight"):
                 meant[name] = self.add_gate_and_up(name, values)
                 continue
@@ -430,7 +439,7 @@ class Writer:
             if name.endswith("sinks"):
                 new += ".weight"
             part = new.split(".")[-2]
-            is_delta = "linear_attn" in name and not name.endswith("norm.weight")
+            is_delta = "linear_attn" in name and not name.endswith("norm.weight") and self.arch != "qwen3next"
             if is_delta:
                 values = tiled(values, self.config, name)
             permuted = heads.get(part) if self.arch in INTERLEAVED else None
@@ -449,7 +458,7 @@ class Writer:
             elif name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
                 self.out.add_tensor(new, values.reshape(self.config[STATE_SPACES[self.arch][2]], -1))
             elif values.ndim == 1:
-                one = np.float32(self.arch.startswith(("gemma", "qwen35")) and name.endswith("norm.weight")
+                one = np.float32(self.arch.startswith(("gemma", "qwen35", "qwen3next")) and name.endswith("norm.weight")
                                  and "linear_attn" not in name)
                 self.out.add_tensor(new, values + one)
             else:
@@ -459,6 +468,20 @@ class Writer:
             meant[name] = halves(values, permuted) if permuted else values
         self.add_experts(experts, meant)
         write_safetensors(self.model / "model.safetensors", meant)
+
+    def add_queries_to_z(self, name, values):
+        """Qwen3-Next's joined product, whose rows are together by groups: z is a tensor of its own, and queries, keys
+        and values are one, all groups' queries first."""
+        groups, heads = self.config["linear_num_key_heads"], self.config["linear_num_value_heads"]
+        keys, of_values = self.config["linear_key_head_dim"], self.config["linear_value_head_dim"] * heads // groups
+        parts = np.split(values.reshape(groups, -1, values.shape[1]), [keys, 2 * keys, 2 * keys + of_values], axis=1)
+        layer = name.split(".")[2]
+        flat = [part.reshape(-1, values.shape[1]) for part in parts]
+        joined = self.add_matrix(f"blk.{layer}.attn_qkv.weight", np.concatenate(flat[:3]))
+        z = self.add_matrix(f"blk.{layer}.attn_gate.weight", flat[3])
+        meant = [*np.split(joined, [groups * keys, 2 * groups * keys]), z]
+        return np.concatenate([part.reshape(groups, -1, values.shape[1]) for part in meant], axis=1).reshape(
+            values.shape)
 
     def add_gate_and_up(self, name, values):
         """Granite's shared MLP: gate and up are tensors of their own, those of the one MLP where there are no experts."""

@@ -283,6 +283,21 @@ TEST(GgufConfigTest, SizesOfStatesAreThoseOfQwen35) {
   EXPECT_EQ(config["linear_num_value_heads"], 48);
   EXPECT_EQ(config["linear_key_head_dim"], 128);
   EXPECT_EQ(config["linear_value_head_dim"], 128);
+  // Today's converters tell each block, those that predict further tokens among them.
+  const auto with_layers = [&](size_t n) {
+    std::vector<float> layers(n, 1);
+    for (size_t i = 1; i < n; i += 2) layers[i] = 0;
+    return ConfigOfBytes(file()
+                             .Key("qwen35.ssm.time_step_rank", uint32_t{48})
+                             .Key("qwen35.ssm.inner_size", uint32_t{6144})
+                             .Key("qwen35.attention.recurrent_layers", layers)
+                             .Bytes());
+  };
+  const json types = json::parse(with_layers(9)->config)["layer_types"];
+  ASSERT_EQ(types.size(), 8u);
+  EXPECT_EQ(types[0], "linear_attention");
+  EXPECT_EQ(types[1], "full_attention");
+  EXPECT_THAT(std::string(with_layers(7).status().message()), HasSubstr("for each block"));
   EXPECT_THAT(std::string(ConfigOfBytes(file()
                                             .Key("qwen35.ssm.time_step_rank", uint32_t{48})
                                             .Key("qwen35.ssm.inner_size", uint32_t{6143})

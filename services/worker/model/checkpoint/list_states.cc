@@ -66,52 +66,69 @@ void ListConv(const ModelConfig& c, const std::string& layer, LayerWeights& w, L
   list.last().scale = static_cast<float>(c.residual_scale);
 }
 
-// Queries, keys and values in one; the others by themselves.
-void ListProducts(const StateConfig& s, const std::string& prefix, int64_t hidden, StateWeights& to,
-                  Lister& list) {
-  const int64_t heads = s.num_heads, values = heads * s.value_dim;
+// Queries, keys and values in one, and z.
+void ListQueriesToZ(const StateConfig& s, const std::string& prefix, int64_t hidden,
+                    StateWeights& to, Lister& list) {
+  const int64_t values = int64_t{s.num_heads} * s.value_dim;
   const int64_t keys = int64_t{s.num_key_heads} * s.key_dim;
   list.Joined(prefix + "in_proj_qkv", hidden,
               {{keys, Cut::kStateKeyRows, to.q},
                {keys, Cut::kStateKeyRows, to.k},
                {values, Cut::kStateHeadRows, to.v}});
   list.Matrix(prefix + "in_proj_z", values, hidden, Cut::kStateHeadRows, to.z);
-  list.Matrix(prefix + "in_proj_a", heads, hidden, Cut::kStateHeadRows, to.step);
+}
+
+// A number for each head.
+void ListSteps(const StateConfig& s, const std::string& prefix, int64_t hidden, StateWeights& to,
+               Lister& list) {
+  list.Matrix(prefix + "in_proj_a", s.num_heads, hidden, Cut::kStateHeadRows, to.step);
   list.last().of_head = 1;
-  list.Matrix(prefix + "in_proj_b", heads, hidden, Cut::kStateHeadRows, to.strength);
+  list.Matrix(prefix + "in_proj_b", s.num_heads, hidden, Cut::kStateHeadRows, to.strength);
   list.last().of_head = 1;
 }
 
-// Two tensors in which the rows of each key head, and of the heads that share it, are together.
-void ListGroupedProducts(const StateConfig& s, const std::string& prefix, int64_t hidden,
-                         StateWeights& to, Lister& list) {
+// A part of a tensor in which the rows of each key head, and of the heads that share it, are
+// together.
+struct GroupedPart {
+  int64_t begin, count;  // of a group's rows
+  Cut cut;
+  int64_t of_head;
+  kernels::Weight& matrix;
+};
+
+// `stride`: rows of a group, of which there are `groups`.
+void ListGrouped(const std::string& name, int64_t groups, int64_t stride, int64_t hidden,
+                 std::initializer_list<GroupedPart> parts, Lister& list) {
+  for (const GroupedPart& part : parts) {
+    list.Add({.name = name,
+              .shape = {groups * stride, hidden},
+              .rows = {0, groups * part.count},
+              .order = {.group = part.count, .group_begin = part.begin, .group_stride = stride},
+              .cut = part.cut,
+              .of_head = part.of_head,
+              .matrix = &part.matrix});
+  }
+}
+
+void ListGroupedQueriesToZ(const StateConfig& s, const std::string& prefix, int64_t hidden,
+                           StateWeights& to, Lister& list) {
+  const int64_t groups = s.num_key_heads, keys = s.key_dim;
+  const int64_t values = s.num_heads / groups * s.value_dim;
+  ListGrouped(prefix + "in_proj_qkvz.weight", groups, 2 * keys + 2 * values, hidden,
+              {{0, keys, Cut::kStateKeyRows, 0, to.q},
+               {keys, keys, Cut::kStateKeyRows, 0, to.k},
+               {2 * keys, values, Cut::kStateHeadRows, 0, to.v},
+               {2 * keys + values, values, Cut::kStateHeadRows, 0, to.z}},
+              list);
+}
+
+void ListGroupedSteps(const StateConfig& s, const std::string& prefix, int64_t hidden,
+                      StateWeights& to, Lister& list) {
   const int64_t groups = s.num_key_heads, sharing = s.num_heads / groups;
-  const int64_t keys = s.key_dim, values = sharing * s.value_dim;
-  struct Part {
-    int64_t begin, count;  // of a group's rows
-    Cut cut;
-    int64_t of_head;
-    kernels::Weight& matrix;
-  };
-  const auto add = [&](const char* own, int64_t stride, std::initializer_list<Part> parts) {
-    for (const Part& part : parts) {
-      list.Add({.name = absl::StrCat(prefix, own, ".weight"),
-                .shape = {groups * stride, hidden},
-                .rows = {0, groups * part.count},
-                .order = {.group = part.count, .group_begin = part.begin, .group_stride = stride},
-                .cut = part.cut,
-                .of_head = part.of_head,
-                .matrix = &part.matrix});
-    }
-  };
-  add("in_proj_qkvz", 2 * keys + 2 * values,
-      {{0, keys, Cut::kStateKeyRows, 0, to.q},
-       {keys, keys, Cut::kStateKeyRows, 0, to.k},
-       {2 * keys, values, Cut::kStateHeadRows, 0, to.v},
-       {2 * keys + values, values, Cut::kStateHeadRows, 0, to.z}});
-  add("in_proj_ba", 2 * sharing,
-      {{0, sharing, Cut::kStateHeadRows, 1, to.strength},
-       {sharing, sharing, Cut::kStateHeadRows, 1, to.step}});
+  ListGrouped(prefix + "in_proj_ba.weight", groups, 2 * sharing, hidden,
+              {{0, sharing, Cut::kStateHeadRows, 1, to.strength},
+               {sharing, sharing, Cut::kStateHeadRows, 1, to.step}},
+              list);
 }
 
 void ListDelta(const ModelConfig& c, const std::string& layer, LayerWeights& w, Lister& list) {
@@ -121,9 +138,14 @@ void ListDelta(const ModelConfig& c, const std::string& layer, LayerWeights& w, 
   const std::string prefix = layer + "linear_attn.";
   StateWeights& to = w.states;
   if (c.names == WeightNames::kQwen3Next) {
-    ListGroupedProducts(s, prefix, hidden, to, list);
+    ListGroupedQueriesToZ(s, prefix, hidden, to, list);
   } else {
-    ListProducts(s, prefix, hidden, to, list);
+    ListQueriesToZ(s, prefix, hidden, to, list);
+  }
+  if (c.names == WeightNames::kQwen3Next || c.names == WeightNames::kQwen3NextParts) {
+    ListGroupedSteps(s, prefix, hidden, to, list);
+  } else {
+    ListSteps(s, prefix, hidden, to, list);
   }
   const Channels parts[] = {{0, keys, Cut::kStateKeyRows, 0, to.q_taps, to.taps_bias},
                             {keys, keys, Cut::kStateKeyRows, 0, to.k_taps, to.k_taps_bias},

@@ -36,6 +36,7 @@ Names NamesOf(const ModelConfig& c) {
     case WeightNames::kLlama:
     case WeightNames::kMixtral:
     case WeightNames::kQwen3Next:
+    case WeightNames::kQwen3NextParts:
       break;
     case WeightNames::kHybrid:
       names.mlp = "shared_mlp.";

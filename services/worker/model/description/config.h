@@ -74,7 +74,8 @@ enum class WeightNames : uint8_t {
   kHybrid,       // kLlama with shared_mlp.input_linear (gate and up as rows) and output_linear
   kHybridParts,  // the same with shared_mlp.gate_proj and up_proj
   kQwen3Next,    // kLlama with linear_attn.in_proj_qkvz and in_proj_ba, stacked by groups of heads
-  kInternLm2,    // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
+  kQwen3NextParts,  // kLlama with linear_attn.in_proj_qkv, in_proj_z and, by groups, in_proj_ba
+  kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
   kMixer,  // a layer's one part is mixer, its norm is norm; an MLP's matrices up_proj, down_proj
 };
 

@@ -30,6 +30,7 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const std::string& path, std::string_
                                      config.status().message()));
   }
   if (architecture->gains_include_one) config->gains_less_one = false;
+  if (architecture->splits_qkvz) config->names = WeightNames::kQwen3NextParts;
   if (architecture->splits_shared_mlp) {
     config->names = WeightNames::kHybridParts;
     config->experts.names = ExpertNames::kGraniteParts;
