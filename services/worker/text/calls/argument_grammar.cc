@@ -226,7 +226,8 @@ std::optional<Json> ArgumentGrammar::Read(std::string_view tool, std::string_vie
   }
   const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object() || parsed.size() != 1 || !parsed.contains(key)) return std::nullopt;
-  return parsed[std::string(key)];
+  // In place: json converts to an optional of itself, too, and newer compilers find that ambiguous.
+  return std::optional<Json>(std::in_place, parsed[std::string(key)]);
 }
 
 absl::Status ArgumentGrammar::AddTagValues(std::string_view tool, std::string_view key,
