@@ -32,7 +32,7 @@ size_t Store(const google::protobuf::Message& message, uint8_t* data, size_t siz
              size_t max_size) {
   const size_t bytes = message.ByteSizeLong();
   if (bytes + kControlBytes > max_size) return size;
-  message.SerializePartialToArray(data + kControlBytes, static_cast<int>(bytes));
+  (void)message.SerializePartialToArray(data + kControlBytes, static_cast<int>(bytes));
   return bytes + kControlBytes;
 }
 

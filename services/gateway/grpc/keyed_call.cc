@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
 
@@ -20,7 +21,7 @@ std::string DigestOfMessage(const v1::GenerateRequest& request) {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    request.SerializeToCodedStream(&coded);
+    CONTINUO_CHECK(request.SerializeToCodedStream(&coded));
   }
   const std::string_view parts[] = {bytes};
   return DigestOf(parts);
