@@ -50,9 +50,7 @@ void RowOps::RmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_t cou
   CONTINUO_CHECK(gain.dtype == DType::kF32 && gain.size() == x.cols() && squares.cols() > 0);
   const int64_t heads = squares.cols();
   CONTINUO_CHECK(count % heads == 0 && groups.num_groups > 0 && heads % groups.num_groups == 0);
-  CONTINUO_CHECK(
-      groups.num_groups == 1 ||
-      (groups.first_head >= 0 && groups.first_head * (count / heads) + x.cols() <= count));
+  CONTINUO_CHECK(groups.first_head >= 0 && groups.first_head * (count / heads) + x.cols() <= count);
   DoRmsNormBySquares(x, squares, gain, count, eps, groups);
 }
 

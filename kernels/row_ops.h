@@ -18,10 +18,10 @@ enum class GateFunction {
 };
 inline constexpr float kSwigluLimit = 7, kSwigluSlope = 1.702f;
 
-// The parts of rows of heads that RmsNormBySquares normalises: equal groups of neighbouring heads.
+// The groups of neighbouring heads that RmsNormBySquares normalises, all of one size.
 struct NormGroups {
   int64_t num_groups = 1;
-  int64_t first_head = 0;  // of the rows' part that is there
+  int64_t first_head = 0;  // the head at which the part of the rows that is there begins
 };
 
 // Places of heads' elements in two tensors: element i of head h is at h * stride + begin + i of a

@@ -258,17 +258,19 @@ static void Scale(float* out, const float* x, float factor, const float* gain, s
   }
 }
 
-INLINE Vec Silu(Vec gate, Vec up) {
-  return Mul(Div(gate, Add(Set(1.0f), Exp(Sub(Zero(), gate)))), up);
-}
-
-static void SiluMul(float* out, const float* gate, const float* up, size_t n) {
+// Applies a function of a gate and what it multiplies to n floats of each.
+template <Vec (*kGate)(Vec gate, Vec up)>
+static void GateRow(float* out, const float* gate, const float* up, size_t n) {
   size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, Silu(Load(gate + i), Load(up + i)));
+  for (; i + kLanes <= n; i += kLanes) Store(out + i, kGate(Load(gate + i), Load(up + i)));
   if (i < n) {
     const size_t m = n - i;
-    StorePart(out + i, Silu(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
+    StorePart(out + i, kGate(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
   }
+}
+
+INLINE Vec Silu(Vec gate, Vec up) {
+  return Mul(Div(gate, Add(Set(1.0f), Exp(Sub(Zero(), gate)))), up);
 }
 
 INLINE Vec Gelu(Vec gate, Vec up) {
@@ -276,15 +278,6 @@ INLINE Vec Gelu(Vec gate, Vec up) {
   // -2√(2/π)
   const Vec u = Mul(Set(-1.5957691216057308f), MulAdd(Set(0.044715f), cube, gate));
   return Mul(Div(gate, Add(Set(1.0f), Exp(u))), up);
-}
-
-static void GeluMul(float* out, const float* gate, const float* up, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, Gelu(Load(gate + i), Load(up + i)));
-  if (i < n) {
-    const size_t m = n - i;
-    StorePart(out + i, Gelu(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
-  }
 }
 
 // Every product and sum is rounded by itself. NaN stays.
@@ -296,50 +289,14 @@ INLINE Vec ClampedSwiglu(Vec gate, Vec up) {
   return Mul(Div(gate, Add(Set(1.0f), e)), Add(up, Set(1.0f)));
 }
 
-static void ClampedSwigluRow(float* out, const float* gate, const float* up, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, ClampedSwiglu(Load(gate + i), Load(up + i)));
-  if (i < n) {
-    const size_t m = n - i;
-    StorePart(out + i, ClampedSwiglu(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
-  }
-}
-
 // Both products are rounded. NaN stays.
 INLINE Vec ReluSquared(Vec gate, Vec up) {
   gate = IfLess(gate, Zero(), Zero(), gate);
   return Mul(Mul(gate, gate), up);
 }
 
-static void ReluSquaredMul(float* out, const float* gate, const float* up, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, ReluSquared(Load(gate + i), Load(up + i)));
-  if (i < n) {
-    const size_t m = n - i;
-    StorePart(out + i, ReluSquared(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
-  }
-}
-
-static void MultiplyRow(float* out, const float* gate, const float* up, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, Mul(Load(gate + i), Load(up + i)));
-  if (i < n) {
-    const size_t m = n - i;
-    StorePart(out + i, Mul(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
-  }
-}
-
 INLINE Vec SigmoidTimes(Vec gate, Vec up) {
   return Div(up, Add(Set(1.0f), Exp(Sub(Zero(), gate))));
-}
-
-static void SigmoidMul(float* out, const float* gate, const float* up, size_t n) {
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out + i, SigmoidTimes(Load(gate + i), Load(up + i)));
-  if (i < n) {
-    const size_t m = n - i;
-    StorePart(out + i, SigmoidTimes(LoadPart(gate + i, m), LoadPart(up + i, m)), m);
-  }
 }
 
 static void SoftCap(float* x, float cap, size_t n) {
@@ -435,12 +392,12 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       Quantise,
       SumSquares,
       Scale,
-      SiluMul,
-      GeluMul,
-      ClampedSwigluRow,
-      ReluSquaredMul,
-      MultiplyRow,
-      SigmoidMul,
+      GateRow<Silu>,
+      GateRow<Gelu>,
+      GateRow<ClampedSwiglu>,
+      GateRow<ReluSquared>,
+      GateRow<Mul>,
+      GateRow<SigmoidTimes>,
       SoftCap,
       AddRows,
       AddScaled,

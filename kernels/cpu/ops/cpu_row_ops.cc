@@ -129,9 +129,7 @@ void CpuRowOps::DoRmsNormBySquares(Tensor x, Tensor squares, Tensor gain, int64_
       float* row = Begin(x, r * n, buffer);
       int64_t group = groups.first_head / sharing;
       for (int64_t from = 0, to = 0; from < n; from = to, ++group) {
-        to = groups.num_groups == 1
-                 ? n
-                 : std::min(n, ((group + 1) * sharing - groups.first_head) * (count / heads));
+        to = std::min(n, ((group + 1) * sharing - groups.first_head) * (count / heads));
         double sum = 0;
         for (int64_t i = group * sharing; i < (group + 1) * sharing; ++i) {
           sum += *reinterpret_cast<const float*>(At(squares, r * heads + i));

@@ -407,10 +407,9 @@ cudaError_t RmsNormBySquares(T* x, const float* squares, const float* gain, int6
                              int64_t cols, int64_t heads, int64_t count, float eps,
                              const NormGroups& groups, KernelStream stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  const int64_t first_head = groups.num_groups == 1 ? 0 : groups.first_head;
   return Launch("RmsNormBySquares", RmsNormBySquaresKernel<T>, RowBlocks(rows), kRowThreads, 0,
-                stream, x, squares, gain, rows, cols, heads, heads / groups.num_groups, first_head,
-                count / heads, eps);
+                stream, x, squares, gain, rows, cols, heads, heads / groups.num_groups,
+                groups.first_head, count / heads, eps);
 }
 
 template <typename T>

@@ -178,8 +178,7 @@ void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
   const bool is_silu = c.activation == model::Activation::kSilu;
   const bool is_clamped = c.activation == model::Activation::kClampedSwiglu;
   const bool is_square = c.activation == model::Activation::kReluSquared;
-  const bool has_mlp = std::ranges::find(c.parts, model::LayerParts::kMixer) == c.parts.end() ||
-                       std::ranges::find(c.parts, model::LayerParts::kMlp) != c.parts.end();
+  const bool has_mlp = std::ranges::count(c.parts, model::LayerParts::kMixer) < c.num_layers;
   if (!c.parts.empty()) out.push_back({"layers of one part each", ""});
   if (has_mlp) {
     out.push_back({is_clamped  ? "clamped SwiGLU"

@@ -216,20 +216,21 @@ class ConfigConverter {
     return absl::OkStatus();
   }
 
-  // Which blocks have a state, those that predict further tokens among them; files without this key
-  // have the interval.
+  // Reads which blocks have a state; those that predict further tokens are listed, too. Files
+  // without this key have the interval.
   absl::Status AddRecurrentLayers() {
     constexpr std::string_view kKey = "attention.recurrent_layers";
     const Value* const value = file_.Find(Key(kKey));
     if (value == nullptr) return absl::OkStatus();
     const auto* const list = std::get_if<std::vector<double>>(value);
-    const Json layers = json_.value("num_hidden_layers", Json());
-    if (list == nullptr || !layers.is_number() || list->size() < layers.get<double>()) {
+    const int64_t layers = file_.Whole(Key("block_count")).value_or(-1) -
+                           file_.Whole(Key("nextn_predict_layers")).value_or(0);
+    if (list == nullptr || layers < 0 || layers > static_cast<int64_t>(list->size())) {
       return Error(Key(kKey), " must have an entry for each block");
     }
     Json types = Json::array();
-    for (size_t i = 0; i < layers.get<size_t>(); ++i) {
-      types.push_back((*list)[i] != 0 ? "linear_attention" : "full_attention");
+    for (const double has_state : std::span(*list).first(static_cast<size_t>(layers))) {
+      types.push_back(has_state != 0 ? "linear_attention" : "full_attention");
     }
     json_["layer_types"] = std::move(types);
     return absl::OkStatus();

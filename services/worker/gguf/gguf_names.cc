@@ -78,7 +78,7 @@ constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
     {"token_embd_norm.weight", "model.embedding_norm.weight"},
     {"output.weight", "lm_head.weight"},
 };
-// Of models whose layers have one part.
+// The names that differ in models whose layers have one part.
 constexpr std::pair<std::string_view, std::string_view> kMixerOutside[] = {
     {"token_embd.weight", "model.embeddings.weight"},
     {"output_norm.weight", "model.norm_f.weight"},

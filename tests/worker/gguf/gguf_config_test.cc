@@ -298,6 +298,14 @@ TEST(GgufConfigTest, SizesOfStatesAreThoseOfQwen35) {
   EXPECT_EQ(types[0], "linear_attention");
   EXPECT_EQ(types[1], "full_attention");
   EXPECT_THAT(std::string(with_layers(7).status().message()), HasSubstr("for each block"));
+  const std::string fewer = GgufWriter()
+                                .Key("general.architecture", std::string("qwen3next"))
+                                .Key("qwen3next.block_count", -1)
+                                .Key("qwen3next.ssm.time_step_rank", uint32_t{4})
+                                .Key("qwen3next.ssm.inner_size", uint32_t{8})
+                                .Key("qwen3next.attention.recurrent_layers", std::vector<float>{1})
+                                .Bytes();
+  EXPECT_THAT(std::string(ConfigOfBytes(fewer).status().message()), HasSubstr("for each block"));
   EXPECT_THAT(std::string(ConfigOfBytes(file()
                                             .Key("qwen35.ssm.time_step_rank", uint32_t{48})
                                             .Key("qwen35.ssm.inner_size", uint32_t{6143})

@@ -174,7 +174,7 @@ TEST(StateSpaceConfigTest, WhatIsWrongIsNamed) {
               HasSubstr("moe_latent_size"));
 }
 
-// What is read by heads has to consist of them, whatever the keys say.
+// A tensor whose rows are put into another order head by head must have whole heads.
 TEST(StateSpaceNamesTest, RowsThatAreNoHeadsAreRefused) {
   for (const uint32_t head : {2u, 4u, 6u, 8u}) {
     const std::string bytes = GgufWriter()

@@ -66,7 +66,7 @@ void ListConv(const ModelConfig& c, const std::string& layer, LayerWeights& w, L
   list.last().scale = static_cast<float>(c.residual_scale);
 }
 
-// Queries, keys and values in one, and z.
+// Adds queries, keys and values, which are one tensor, and z.
 void ListQueriesToZ(const StateConfig& s, const std::string& prefix, int64_t hidden,
                     StateWeights& to, Lister& list) {
   const int64_t values = int64_t{s.num_heads} * s.value_dim;
@@ -78,7 +78,7 @@ void ListQueriesToZ(const StateConfig& s, const std::string& prefix, int64_t hid
   list.Matrix(prefix + "in_proj_z", values, hidden, Cut::kStateHeadRows, to.z);
 }
 
-// A number for each head.
+// Adds the two products that give a number for each head.
 void ListSteps(const StateConfig& s, const std::string& prefix, int64_t hidden, StateWeights& to,
                Lister& list) {
   list.Matrix(prefix + "in_proj_a", s.num_heads, hidden, Cut::kStateHeadRows, to.step);
@@ -96,7 +96,7 @@ struct GroupedPart {
   kernels::Weight& matrix;
 };
 
-// `stride`: rows of a group, of which there are `groups`.
+// Adds the parts of a tensor of `groups` groups, each of `stride` rows.
 void ListGrouped(const std::string& name, int64_t groups, int64_t stride, int64_t hidden,
                  std::initializer_list<GroupedPart> parts, Lister& list) {
   for (const GroupedPart& part : parts) {

@@ -7,7 +7,7 @@
 namespace continuo::model {
 namespace {
 
-// Of most models, and of those whose layers have a `mixer`.
+// The embedding's name in most models, and in those whose layers have a `mixer`.
 constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight", "embeddings.weight"};
 
 constexpr NamePrefix kPrefixes[] = {

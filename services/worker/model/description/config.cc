@@ -229,7 +229,7 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
   if (family.parts != PartsRule::kListed) config.num_layers = size("num_hidden_layers", kMaxLayers);
   config.context_length = size("max_position_embeddings", kMaxContextLength, family.context_length);
   if (family.parts == PartsRule::kStates) {
-    // What attention would need is there, and as small as it may be.
+    // No layer has attention. Its sizes are the smallest that buffers and shards may have.
     config.num_heads = config.num_kv_heads = 1;
     config.head_dim = 2;
     return;

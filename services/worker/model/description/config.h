@@ -148,8 +148,8 @@ struct StateConfig {
   float least_step = 0, most_step = std::numeric_limits<float>::infinity();
 };
 
-// What a layer is made of, each behind a norm of its own: what mixes a sequence's rows, attention
-// or a recurrent state, and then an MLP or experts.
+// The parts of a layer, each of which reads the residual stream through a norm of its own: a mixer,
+// which is attention or a recurrent state, and then an MLP or experts.
 enum class LayerParts : uint8_t { kBoth, kMixer, kMlp };
 
 // The description of a decoder, from the checked contents of config.json: what network/decoder

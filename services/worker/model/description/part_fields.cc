@@ -12,7 +12,7 @@ namespace {
 // The letters of hybrid_override_pattern.
 constexpr char kStateLetter = 'M', kAttentionLetter = '*', kMlpLetter = '-', kExpertsLetter = 'E';
 
-// What transformers takes where there is neither a list nor a pattern.
+// The layers that transformers takes where there is neither a list nor a pattern.
 constexpr char kDefault[] = "ME*-";
 
 struct NamedPart {
@@ -68,7 +68,7 @@ void ParseParts(const Family& family, JsonObject& json, ModelConfig& config) {
   if (family.parts == PartsRule::kBoth) return;
   if (family.parts == PartsRule::kStates) {
     const auto num_layers = static_cast<size_t>(config.num_layers);
-    const std::string letters = json.Has("layer_types") ? ReadLetters(json) : "";
+    const std::string letters = ReadList(json, "layer_types");
     if (letters.find_first_not_of(kStateLetter) != letters.npos ||
         (!letters.empty() && letters.size() != num_layers)) {
       json.Fail("layer_types", "this family's layers are linear_attention, all of them");

@@ -146,7 +146,7 @@ constexpr Family kStates[] = {
                      "moe_latent_size": null, "n_shared_experts": 1})",
      .ignored = "chunk_size expand mamba_ssm_cache_dtype moe_shared_expert_overlap "
                 "mtp_hybrid_override_pattern mtp_layers_block_type num_logits_to_keep "
-                "partial_rotary_factor rescale_prenorm_residual residual_in_fp32 rms_norm_eps "
+                "rescale_prenorm_residual residual_in_fp32 rms_norm_eps "
                 "norm_eps time_step_floor time_step_max time_step_min time_step_rank "
                 "use_mamba_kernels"},
     {.architecture = "Mamba2ForCausalLM",

@@ -428,7 +428,7 @@ class Decoder : public Model {
     NextInput(w.down_bias, w.mlp_output_gain, next);
   }
 
-  // What an MLP makes of its input, up to the last product.
+  // Computes the inner rows of an MLP, which its last product takes.
   kernels::MatMulInput Inner(const kernels::Product& gate, const kernels::Product& up) {
     if (config_.gated) {
       return ops_.matmul.GatedMatMul(input_, gate, up, gate_function_, all_.prepared);

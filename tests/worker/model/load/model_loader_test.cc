@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "services/base/check.h"
+#include "services/worker/model/load/load_plan.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/run/plan_builder.h"
 
@@ -95,6 +96,25 @@ TEST(LoaderTest, ModelsWithStatesGetSlots) {
   options = Options(groups);
   options.tensor_parallel = 4;
   EXPECT_THAT(Error(options), HasSubstr("6 heads of recurrent states"));
+}
+
+// Without keys and values, blocks cost nothing: memory does not say how many there are.
+TEST(LoaderTest, AModelOfStatesAloneHasBlocksWithoutBytes) {
+  const TinyModel model({.family = "mamba2"});
+  LoadOptions options = Options(model);
+  options.kv.num_blocks = 0;
+  options.kv.memory_bytes = 1;
+  options.state_slots.most = 4;
+  auto loaded = LoadModel(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->num_blocks, BlocksWithoutBytes(/*min_blocks=*/1));
+  EXPECT_EQ(loaded->ranks[0].kv_bytes, 0);
+  EXPECT_GT(loaded->ranks[0].state_bytes, 0);
+  options.kv.num_blocks = 40;
+  loaded = LoadModel(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->num_blocks, 40);
+  EXPECT_EQ(BlocksWithoutBytes(int64_t{1} << 30), int64_t{1} << 30) << "one whole context fits";
 }
 
 TEST(LoaderTest, TellsHowManyThreadsCompute) {
