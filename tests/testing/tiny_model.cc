@@ -106,7 +106,7 @@ nlohmann::json NewerFields(const std::string& family) {
         {"mamba_expand", 1}}},
       {"nemotron_h",
        {{"num_hidden_layers", 5},
-        {"hybrid_override_pattern", "M-*EM"},
+        {"hybrid_override_pattern", "ME*M-"},
         {"mamba_num_heads", 6},
         {"mamba_head_dim", 10},
         {"n_groups", 2},

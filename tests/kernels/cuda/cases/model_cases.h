@@ -169,7 +169,7 @@ inline constexpr FamilyCase kFamilyCases[] = {
     {"lfm2"},
     {"qwen3_5_text"},
     {"granitemoehybrid", true, 185},
-    {"nemotron_h", true, 9},
+    {"nemotron_h", true, 12},
     {"mamba2"},
     {"lfm2_moe", true, 29},
     {"qwen3_next", true, 13},
