@@ -20,6 +20,8 @@ NAMESPACE, RELEASE = "continuo", "continuo"
 GATEWAY = "continuo-gateway.continuo.svc.cluster.local:50050"
 NODE_PORT = "10.250.0.11:30050"
 DNS = "10.96.0.10"
+# The chart asks for more than nodes of two cores have beside all else.
+SMALL_WORKER = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 ENVIRONMENT = {**os.environ, "KUBECONFIG": str(K8S_ROOT / "pki/admin.conf")}
 
 
@@ -36,9 +38,10 @@ def kubectl(*arguments):
 
 
 def helm_upgrade(*arguments):
-    """The chart with the values of this folder; returns when everything is rolled out."""
+    """The chart with the values of this folder; returns when everything is rolled out. What an upgrade
+    that fails has brought goes again."""
     run(K8S_ROOT / "bin/helm", "upgrade", "--install", RELEASE, ROOT / "helm/continuo", "-n", NAMESPACE,
-        "-f", HERE / "values.yaml", "--wait", "--timeout=300s", *arguments)
+        "-f", HERE / "values.yaml", "--wait", "--timeout=300s", "--cleanup-on-fail", *arguments)
     # Old pods still drain when the new ones are ready.
     wait_until(lambda: not any(p["metadata"].get("deletionTimestamp") for p in pods()), 180,
                "old pods to end")

@@ -23,6 +23,7 @@ def zero_and_back_beside_a_second_model(test):
     nothing. The test plays KEDA, whose definitions alone are here: it follows the ScaledObject."""
     dry_run.put_definitions()
     second = {"model": {"name": "second", "pvc": {"claim": "models", "path": "demo"}},
+              "resources": cluster.SMALL_WORKER,
               "autoscaling": {"enabled": True, "by": "keda", "minReplicas": 0, "maxReplicas": 1}}
     cluster.helm_upgrade(f"--set-json=pools.second={json.dumps(second)}")
     deployment = "deployment/continuo-worker-second"

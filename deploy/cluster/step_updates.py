@@ -67,7 +67,7 @@ def canary_is_seen_in_metrics(test):
     """A canary of other weights takes a tenth of the requests, and its series stand beside those of
     the stable pool at every gateway."""
     canary = {"model": {"name": "demo", "pvc": {"claim": "models", "path": "other"}}, "weight": 1,
-              "replicas": 1}
+              "replicas": 1, "resources": cluster.SMALL_WORKER}
     cluster.helm_upgrade("--set=pools.demo.weight=9", f"--set-json=pools.canary={json.dumps(canary)}")
     gateways = [f"{pod['status']['podIP']}:9091" for pod in ready("gateway")]
 
