@@ -172,10 +172,11 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
       "max_queued_tokens", &c.max_queued_tokens, 1, int64_t{1} << 40,
       "Number of prompt tokens that wait; a sequence counts at least one. Requests "
       "beyond are rejected.");
-  flags.Choice("speculation", &c.speculation, {"lookup", "draft", "off"},
-               "Source of draft tokens, which steps check while that pays. lookup: repetitions in "
-               "the sequence itself. draft: the model of --draft_model. Answers do not depend on "
-               "it.");
+  flags.Choice(
+      "speculation", &c.speculation, {"lookup", "draft", "mtp", "off"},
+      "Source of draft tokens, which steps check while that pays. lookup: repetitions in "
+      "the sequence itself. draft: the model of --draft_model. mtp: the model's own module "
+      "for multi-token prediction, which some files have. Answers do not depend on it.");
   flags.Text(
       "draft_model", &c.draft_model,
       "A smaller model with the same tokenizer, as --model names one, for --speculation=draft.");

@@ -69,6 +69,7 @@ absl::StatusOr<int> PlanBlocks(const WorkerConfig& config, const model::LoadEsti
 
 absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t available_bytes) {
   model::LoadOptions load = config.load;
+  load.reads_mtp = config.speculation == "mtp";
   load.state_slots = {
       .most = config.state_slots > 0 ? config.state_slots : kSlotsPerSequence * config.max_running,
       .by_memory = config.state_slots == 0};

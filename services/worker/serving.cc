@@ -8,13 +8,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/worker/engine/draft/mtp_drafter.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 
 namespace continuo::worker {
 
-engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
-                                        const model::LoadedModel& model) {
+engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model::LoadedModel& model,
+                                        const Clock* clock) {
   engine::EngineOptions options;
   options.num_blocks = model.num_blocks;
   options.block_size = model.block_size;
@@ -25,6 +26,10 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
   options.max_running = config.max_running;
   options.max_queued_tokens = config.max_queued_tokens;
   if (config.speculation == "lookup") options.drafter = std::make_shared<engine::PromptLookup>();
+  if (model.has_mtp) {
+    options.drafter = std::make_shared<engine::MtpDrafter>(
+        model.block_size, model.config.vocab_size, model.executor.get(), clock);
+  }
   options.max_drafts = config.max_draft_tokens;
   return options;
 }

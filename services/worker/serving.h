@@ -14,8 +14,9 @@
 namespace continuo::worker {
 
 // How the engine runs `model`. The drafter of speculation=draft is left out (draft_model.h).
-engine::EngineOptions MakeEngineOptions(const WorkerConfig& config,
-                                        const model::LoadedModel& model);
+// `clock` outlives the engine.
+engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model::LoadedModel& model,
+                                        const Clock* clock);
 
 // The model as the server describes it to clients, fingerprint included. Answers end with the
 // tokens that config.json, generation_config.json, the tokenizer's files and the chat template name

@@ -193,7 +193,7 @@ void WorkerProcess::Serve() {
   model::LoadedModel& model = loaded_->model;
   const server::ServedModel served = DescribeModel(config_, model, loaded_->text.get());
   LogLoaded(served);
-  engine::EngineOptions options = MakeEngineOptions(config_, model);
+  engine::EngineOptions options = MakeEngineOptions(config_, model, &clock_);
   if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;
   server_->Serve(served, options, model.executor.get(),
                  [this](const absl::Status& failure) { Fail(failure); });

@@ -3,11 +3,11 @@
 """Measures how much speculation saves where an answer repeats itself, and costs where it does not:
 CPU time of a worker a token, with and without, in turn, for one sequence at a time.
 
-    build/venv/bin/python tests/bench/speculation.py MODEL [--draft_model=DIR] [--tokens=60] [--rounds=5]
+    build/venv/bin/python tests/bench/speculation.py MODEL [--draft_model=DIR] [--mtp] [--tokens=60] [--rounds=5]
 
 MODEL is a folder as continuo-make-model writes it. Greedy answers of random weights soon go in circles:
 those are the ones that repeat. At a high temperature they do not. draft_pair.py makes a pair of models to
-measure a draft model with. Ends non-zero where any answer of the workers differs. Prints a table and writes build/bench/speculation.json.
+measure a draft model with, or a model whose module for multi-token prediction agrees with it (--mtp). Ends non-zero where any answer of the workers differs. Prints a table and writes build/bench/speculation.json.
 """
 import argparse
 import json
@@ -44,12 +44,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("--draft_model")
+    parser.add_argument("--mtp", action="store_true")
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     modes = {"off": (), "lookup": ()}
     if options.draft_model:
         modes["draft"] = (f"--draft_model={options.draft_model}",)
+    if options.mtp:
+        modes["mtp"] = ()
     workers = {mode: fleet.start_worker(options.model, f"--speculation={mode}", "--threads=1",
                                         "--kv_blocks=600", "--max_context_tokens=2048", *flags)
                for mode, flags in modes.items()}

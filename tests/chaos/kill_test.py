@@ -100,10 +100,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", default=str(fleet.DEMO_MODEL))
     parser.add_argument("--states", choices=state_models.FAMILIES, help="a tiny model with recurrent states instead")
+    parser.add_argument("--mtp", action="store_true", help="its module for multi-token prediction drafts at one worker")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.states:
-            options.model = state_models.make(options.states, pathlib.Path(folder))
+            options.model = state_models.make(options.states, pathlib.Path(folder), *["--mtp"] * options.mtp)
         return run(options)
 
 
@@ -121,7 +122,11 @@ def run(options):
     print(f"undisturbed: {total} tokens", flush=True)
 
     ports = [fleet.free_port() for _ in range(2)]
-    workers = [fleet.start_worker(options.model, *flags, port=ports[0]), None]
+
+    def start(i, wait=False):
+        own = ["--speculation=mtp"] if options.mtp and i == 1 else []
+        return fleet.start_worker(options.model, *flags, *own, port=ports[i], wait=wait)
+    workers = [start(0, wait=True), None]
     gateway = fleet.start_gateway(",".join(f"127.0.0.1:{p}" for p in ports))
     client = fleet.Client(gateway.address)
     client.wait_for_model()
@@ -139,8 +144,7 @@ def run(options):
                 already = sum(streams.delivered)
                 count = already + rng.randrange(1, max(2, (total - already) // 2))
                 if not late:
-                    workers[1 - live] = fleet.start_worker(options.model, *flags,
-                                                           port=ports[1 - live], wait=False)
+                    workers[1 - live] = start(1 - live)
                 if rng.random() < 0.15:
                     streams.wait_for_prefill()
                 else:
@@ -150,8 +154,7 @@ def run(options):
                 kills += 1
                 if late:
                     cuts["with the other worker late"] += not all(streams.done)
-                    workers[1 - live] = fleet.start_worker(options.model, *flags,
-                                                           port=ports[1 - live], wait=False)
+                    workers[1 - live] = start(1 - live)
                 workers[live], live = None, 1 - live
                 workers[live].wait_until_listening()
             cuts["two workers in a row"] += in_a_row == 2

@@ -10,9 +10,11 @@ import sys
 import tempfile
 import unittest
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("chaos", "bench")]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name)
+                for name in ("chaos", "bench", "e2e/models")]
 import fleet  # noqa: E402
-from draft_pair import drop_layers  # noqa: E402
+import state_models  # noqa: E402
+from draft_pair import drop_layers, halve_layers, let_module_agree  # noqa: E402
 from fleet import pb  # noqa: E402
 from traffic import NUM_KINDS, make_request  # noqa: E402
 
@@ -67,6 +69,24 @@ class SpeculationTest(unittest.TestCase):
         print(f"draft model: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
         self.assertGreaterEqual(checked, accepted)
 
+    def test_answers_do_not_depend_on_the_models_own_module(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = state_models.make("qwen3_5", pathlib.Path(folder), "--mtp", dtype="bf16")
+            halve_layers(model / "model.safetensors", 0, 3)
+            let_module_agree(model / "model.safetensors")
+            plain = self.start("--speculation=off", model=model)
+            drafting = self.start("--speculation=mtp", "--tensor_parallel=2", model=model)
+            self.assertEqual(*(self.fingerprint(worker) for worker in (plain, drafting)))
+            checked, accepted = self.compare(plain, drafting)
+        print(f"module: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
+        self.assertGreater(accepted, 100)
+        self.assertGreater(checked, accepted)
+
+    def test_a_model_without_a_module_is_refused(self):
+        worker = self.start("--speculation=mtp", wait=False)
+        record = worker.wait_for_log("the worker ends")
+        self.assertIn("--speculation=mtp: no module for multi-token prediction", record["reason"])
+
     def test_a_draft_model_of_another_tokenizer_is_refused(self):
         def other(tokenizer):
             tokenizer["normalizer"] = {"type": "Lowercase"}
@@ -76,9 +96,11 @@ class SpeculationTest(unittest.TestCase):
             record = worker.wait_for_log("the worker ends")
         self.assertIn("the draft model's tokenizer", record["reason"])
 
-    def start(self, *flags, **keywords):
-        return fleet.start_worker(fleet.DEMO_MODEL, "--threads=1", "--kv_blocks=512", *flags,
-                                  **keywords)
+    def start(self, *flags, model=fleet.DEMO_MODEL, **keywords):
+        return fleet.start_worker(model, "--threads=1", "--kv_blocks=512", *flags, **keywords)
+
+    def fingerprint(self, worker):
+        return worker.wait_for_log("loaded")["fingerprint"]
 
     def compare(self, plain, drafting):
         """Drafts checked and accepted by `drafting`, after all requests."""

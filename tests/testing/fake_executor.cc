@@ -95,7 +95,8 @@ FakeExecutor::FakeExecutor(const FakeExecutorOptions& options)
       states_(options.num_state_slots),
       written_in_(cells_.size()),
       read_in_(options.num_blocks),
-      reader_(options.num_blocks) {}
+      reader_(options.num_blocks),
+      mtp_cells_(cells_.size()) {}
 
 void FakeExecutor::FailWith(absl::Status status) {
   failure_ = std::move(status);
@@ -194,7 +195,7 @@ absl::Status FakeExecutor::CheckRows(const model::StepPlan& p, int i) {
 }
 
 absl::Status FakeExecutor::CheckStates(const model::StepPlan& p) {
-  if (states_.empty()) {
+  if (states_.empty() || p.is_mtp()) {
     return p.state_from.empty() && p.state_to.empty() ? absl::OkStatus()
                                                       : Malformed("states of no layer", 0);
   }
@@ -271,6 +272,9 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
   ++step_;
   RETURN_IF_ERROR(TakeTokens(p));
   RETURN_IF_ERROR(Check(p));
+  if (p.is_mtp()) return RunMtp(p);
+  hidden_.clear();
+  hidden_is_guessed_ = false;
   const int size = options_.block_size;
   const int words = model::MaskWords(options_.vocab_size);
   const auto num_masked = std::ranges::count_if(p.sampling, &model::SamplingParams::masked);
@@ -294,6 +298,13 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
           CellAfter(position == 0 ? kFirstCell : cell(position - 1), token_ids_[r]);
     }
     RETURN_IF_ERROR(RunStates(p, i));
+    if (options_.has_mtp) {
+      uint64_t seen = 0;
+      for (int at = 0; at < p.kv_len[i]; ++at) {
+        seen = Mix(seen, cell(at));
+        if (at >= p.positions[p.query_begin[i]]) hidden_.push_back({cell(at), seen});
+      }
+    }
     uint64_t context = 0;
     int hashed = 0;
     for (int k = p.sample_begin[i]; k < p.sample_begin[i + 1]; ++k) {
@@ -327,6 +338,52 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
   ++num_steps_;
   num_rows_ += p.num_rows();
   if (!started_.empty()) started_.back().is_overtaken = true;
+  started_.push_back(std::move(started));
+  return absl::OkStatus();
+}
+
+// The module sees the model's hidden state and the next token, so it knows all that the model will
+// see at the next position.
+absl::Status FakeExecutor::RunMtp(const model::StepPlan& p) {
+  if (!options_.has_mtp || !started_.empty()) return Malformed("a step of the module", 0);
+  if (p.hidden_rows.size() != p.token_ids.size() || !p.block_copies.empty()) {
+    return Malformed("arrays of the module", 0);
+  }
+  const int size = options_.block_size;
+  std::vector<Hidden> made;
+  Started started;
+  for (int i = 0; i < p.num_seqs(); ++i) {
+    const auto table = std::span(p.block_tables).subspan(i * p.max_blocks, p.max_blocks);
+    const auto slot = [&](int position) { return table[position / size] * size + position % size; };
+    int sample = p.sample_begin[i];
+    for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
+      const int32_t row = p.hidden_rows[r];
+      if (row < 0 || row >= static_cast<int32_t>(hidden_.size())) return Malformed("hidden row", r);
+      Hidden next;
+      next.cell = CellAfter(hidden_[row].cell, token_ids_[r]);
+      next.context = Mix(hidden_[row].context, next.cell);
+      for (int at = 0; at < p.positions[r] && !hidden_is_guessed_; ++at) {
+        if (mtp_cells_[slot(at)] != cells_[slot(at + 1)]) ++num_mtp_gaps_;
+      }
+      mtp_cells_[slot(p.positions[r])] = next.cell;
+      if (sample == p.sample_begin[i + 1] || p.sample_rows[sample] != r) continue;
+      made.push_back(next);
+      const auto biases = std::span(p.biases).subspan(
+          p.bias_begin[sample], p.bias_begin[sample + 1] - p.bias_begin[sample]);
+      const auto seen = std::span(p.seen).subspan(p.seen_begin[sample],
+                                                  p.seen_begin[sample + 1] - p.seen_begin[sample]);
+      started.result.token_ids.push_back(Draw(next.context, p.positions[r] + 2, p.sampling[sample],
+                                              biases, seen, {}, options_.vocab_size));
+      started.result.scores.emplace_back();
+      started.is_left.push_back(false);
+      ++sample;
+    }
+    if (sample != p.sample_begin[i + 1]) return Malformed("samples of the module", i);
+  }
+  hidden_ = std::move(made);
+  hidden_is_guessed_ = true;
+  if (options_.clock != nullptr && options_.cost) options_.clock->Advance(options_.cost(p));
+  ++num_mtp_steps_;
   started_.push_back(std::move(started));
   return absl::OkStatus();
 }

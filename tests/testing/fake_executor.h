@@ -18,6 +18,7 @@ struct FakeExecutorOptions {
   int block_size = 4;
   int num_state_slots = 0;
   int vocab_size = 50;
+  bool has_mtp = false;  // plans may be of a module for multi-token prediction
   // Virtual time: each step advances `clock` by the `cost` of its plan.
   ManualClock* clock = nullptr;
   std::function<absl::Duration(const model::StepPlan&)> cost;
@@ -33,7 +34,9 @@ struct FakeExecutorOptions {
 // cell of the same token does, and a row that reads another state is an error. Any mistake in
 // paging, chunking, preemption, forks, copies or prefix reuse changes the text; FakeAnswer is the
 // same function without a cache. If it is asynchronous, two steps may be in flight, as Executor has
-// it. A badly formed plan, or one that comes too early, is an Internal error.
+// it. A module for multi-token prediction gives the tokens that the model will give, if its plans
+// name the right hidden states. A badly formed plan, or one that comes too early, is an Internal
+// error.
 class FakeExecutor : public model::Executor {
  public:
   explicit FakeExecutor(const FakeExecutorOptions& options);
@@ -48,6 +51,11 @@ class FakeExecutor : public model::Executor {
   // The numbers of steps and rows so far. Any thread may call them.
   int64_t num_steps() const { return num_steps_; }
   int64_t num_rows() const { return num_rows_; }
+  // The same of steps of the module, which are not among the others.
+  int64_t num_mtp_steps() const { return num_mtp_steps_; }
+  // How often a row of the module has read a position whose keys and values it has not computed, or
+  // for another next token.
+  int64_t num_mtp_gaps() const { return num_mtp_gaps_; }
 
  private:
   struct Started {
@@ -64,6 +72,13 @@ class FakeExecutor : public model::Executor {
   // Runs the rows of one sequence through its state, once its cells have been written.
   absl::Status RunStates(const model::StepPlan& plan, int sequence);
 
+  // What a row leaves to the module: its cell, and the hash of all that it sees.
+  struct Hidden {
+    uint64_t cell = 0, context = 0;
+  };
+
+  absl::Status RunMtp(const model::StepPlan& plan);
+
   const FakeExecutorOptions options_;
   std::vector<uint64_t> cells_;      // [num_blocks, block_size]
   std::vector<uint64_t> states_;     // [num_state_slots]
@@ -74,7 +89,10 @@ class FakeExecutor : public model::Executor {
   std::vector<int32_t> token_ids_;  // of the plan's rows
   std::deque<Started> started_;
   int64_t step_ = 0;
-  std::atomic<int64_t> num_steps_ = 0, num_rows_ = 0;
+  std::vector<Hidden> hidden_;       // of the last step's rows, or of the module's sampled ones
+  bool hidden_is_guessed_ = false;   // the module made it: the model has not seen what is before
+  std::vector<uint64_t> mtp_cells_;  // per slot: the cell behind it, for which it was computed
+  std::atomic<int64_t> num_steps_ = 0, num_rows_ = 0, num_mtp_steps_ = 0, num_mtp_gaps_ = 0;
   std::atomic<bool> fails_ = false;
   absl::Status failure_;
 };

@@ -206,7 +206,8 @@ TinyModel::TinyModel(const TinyModelOptions& options) {
                                                        .out_dir = dir_,
                                                        .seed = options.seed,
                                                        .dtype = options.dtype,
-                                                       .shard_bytes = options.shard_bytes});
+                                                       .shard_bytes = options.shard_bytes,
+                                                       .mtp = options.mtp});
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   CONTINUO_CHECK(status.ok());
 }

@@ -25,6 +25,7 @@ struct TinyModelOptions {
   int context_length = 256;
   bool tied_embeddings = true;
   uint64_t seed = 1;
+  bool mtp = false;            // a module for multi-token prediction, too
   std::string dtype = "fp32";  // fp32, bf16, fp16: as stored
   int64_t shard_bytes = int64_t{1} << 40;
   // Fields of config.json to add or replace: a JSON object.

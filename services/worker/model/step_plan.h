@@ -86,6 +86,15 @@ struct StepPlan {
   std::vector<int32_t> state_from;  // [num_seqs]: holds the state before the first row; -1: zeros
   std::vector<int32_t> state_to;    // [rows]: receives the state behind the row; -1: none
 
+  // [rows] in a step of the module for multi-token prediction (ModelConfig::reads_mtp), else empty.
+  // Such a step follows the step whose hidden states it reads, without another in between, and is
+  // not overlapped. Its row at position p takes the token of position p + 1 and the hidden state
+  // behind position p, and a sample of it guesses the token of position p + 2. The state is that
+  // of row hidden_rows[i] of the last step or, if that was of the module, too, of its i-th row that
+  // was sampled. kv_slots and block tables are those of position p: the module's keys and values
+  // lie in a layer of their own. It has no states and no block copies.
+  std::vector<int32_t> hidden_rows;
+
   std::vector<BlockCopy> block_copies;
 
   // Makes the plan empty; keeps its memory.
@@ -108,8 +117,10 @@ struct StepPlan {
     seen.clear();
     state_from.clear();
     state_to.clear();
+    hidden_rows.clear();
     block_copies.clear();
   }
+  bool is_mtp() const { return !hidden_rows.empty(); }
   int num_seqs() const { return static_cast<int>(sequence_ids.size()); }
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int num_samples() const { return static_cast<int>(sample_rows.size()); }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/conformance/model/families/*.json: logits of tiny models of every family, computed by transformers.
+"""Makes tests/conformance/model/families/*.json: logits of tiny models of every family, computed by transformers; and
+mtp/*.json: what modules for multi-token prediction make of the hidden states of some of these.
 
     PYTHON tests/conformance/model/make_goldens.py [NAME...]
 
@@ -10,6 +11,7 @@ transformers itself computes in float32. Weights are not stored: element i of a 
 (`weights` below, WeightOf in family_goldens.h).
 """
 import copy
+import importlib
 import json
 import math
 import os
@@ -26,6 +28,9 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "families"
 VOCABULARY = 23
 LENGTHS = (19, 7, 12)
 MASK = (1 << 64) - 1
+MTP_FOLDER = FOLDER.parent / "mtp"
+# The families with such a module, and transformers' folder of each.
+MTP_CASES = {"qwen3_5": "qwen3_5", "qwen3_5_moe": "qwen3_5_moe", "qwen3_next": "qwen3_next"}
 
 
 def weights(name, shape, offset, amplitude):
@@ -52,7 +57,7 @@ def distribution(name, shape, gains_less_one):
     if name.endswith("sinks"):
         return 0, 2.0
     if len(shape) == 1 or name.endswith(("e_score_correction_bias", "expert_bias")):
-        is_gain = name.endswith(("norm.weight", "norm_f.weight"))
+        is_gain = name.endswith(("norm.weight", "norm_f.weight")) or ".pre_fc_norm_" in name
         gains_less_one = gains_less_one and not name.endswith("linear_attn.norm.weight")
         return (0 if gains_less_one or not is_gain else 1), 0.25
     if name.endswith(("embed_tokens.weight", "embeddings.weight", "lm_head.weight", "tok_embeddings.weight",
@@ -382,7 +387,64 @@ def load_saved(model, less_one):
     return loaded.eval(), stored
 
 
+def make_mtp(name, model):
+    """The tensors of a module, and the logits of a first and a second draft behind each row but the last.
+
+    transformers skips such modules; their layer is one of its own, with full attention, and what is around it is
+    that of vLLM's qwen3_next_mtp.py: fc of the normalised embedding of the next token and the normalised hidden
+    state, the layer, a norm, the model's head. The second draft takes the module's hidden state and the token behind
+    the next, as if that had been the first draft.
+    """
+    modeling = importlib.import_module(f"transformers.models.{MTP_CASES[name]}.modeling_{MTP_CASES[name]}")
+    config = copy.deepcopy(model.config)
+    config.layer_types = ["full_attention"] * config.num_hidden_layers
+    config.mlp_only_layers = []
+    config._attn_implementation = config._experts_implementation = "eager"
+    of = lambda end: next(getattr(modeling, n) for n in dir(modeling) if n.endswith(end) and "Gated" not in n)
+    hidden = config.hidden_size
+    module = torch.nn.ModuleDict({
+        "pre_fc_norm_embedding": of("RMSNorm")(hidden, eps=config.rms_norm_eps),
+        "pre_fc_norm_hidden": of("RMSNorm")(hidden, eps=config.rms_norm_eps),
+        "fc": torch.nn.Linear(2 * hidden, hidden, bias=False),
+        "layers": torch.nn.ModuleList([of("DecoderLayer")(config, 0)]),
+        "norm": of("RMSNorm")(hidden, eps=config.rms_norm_eps)})
+    tensors = {}
+    for own, parameter in module.named_parameters():
+        shape = list(parameter.shape)
+        tensors[f"mtp.{own}"] = [shape, *distribution(f"mtp.{own}", shape, True)]
+        parameter.data = weights(f"mtp.{own}", *tensors[f"mtp.{own}"]).reshape(shape)
+    module = module.double().eval()
+
+    def run(states, tokens):
+        """Rows of one sequence from position 0 on; returns the module's hidden states."""
+        count = len(tokens)
+        embedding = model.model.embed_tokens(torch.tensor([tokens]))
+        x = module["fc"](torch.cat([module["pre_fc_norm_embedding"](embedding),
+                                    module["pre_fc_norm_hidden"](states)], -1))
+        positions = torch.arange(count)[None]
+        mask = torch.full((1, 1, count, count), -math.inf, dtype=torch.float64).triu(1)
+        x = module["layers"][0](x, position_embeddings=model.model.rotary_emb(x, positions), attention_mask=mask,
+                                position_ids=positions)
+        return module["norm"](x[0] if isinstance(x, tuple) else x)
+
+    random = numpy.random.default_rng(5)
+    first, second = [], []
+    rounded = lambda x: [float(f"{v:.7g}") for v in model.lm_head(x).double().tolist()]
+    for length in LENGTHS:
+        ids = [int(i) for i in random.integers(3, 20, length)]
+        with torch.no_grad():
+            states = model.model(input_ids=torch.tensor([ids])).last_hidden_state[:, :-1].double()
+            made = run(states, ids[1:])[0]
+            first.append([rounded(row) for row in made])
+            # Row r's second draft: the module reads its own state at position r + 1, and the target's before.
+            behind = [run(torch.cat([states[:, :r + 1], made[None, r:r + 1]], 1), ids[1:r + 3])[0, -1]
+                      for r in range(length - 2)]
+            second.append([rounded(row) for row in behind])
+    return {"tensors": tensors, "first": first, "second": second}
+
+
 def make(name):
+    """The golden of a family, and transformers' model."""
     architecture, config, changes = CASES[name]
     config = {"architectures": [architecture], **config}
     reference_name, reference_config = reference(architecture, copy.deepcopy(config))  # transformers changes it
@@ -435,14 +497,14 @@ def make(name):
         saved = json.loads(model.config.to_json_string(use_diff=True))
         saved["architectures"] = [architecture]
     return {"config": config, "saved_config": saved, "changes": changes, "tensors": stored, "sequences": sequences,
-            "logits": logits}
+            "logits": logits}, model
 
 
 def text(golden):
     """JSON with a line for each entry that people compare."""
     lines = []
     for key, value in golden.items():
-        if key in ("tensors", "logits", "sequences"):
+        if key in ("tensors", "logits", "sequences", "first", "second"):
             items = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()] if isinstance(
                 value, dict) else ["  " + json.dumps(v, separators=(",", ":")) for v in value]
             opened, closed = ("{", "}") if isinstance(value, dict) else ("[", "]")
@@ -456,10 +518,16 @@ def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.set_num_threads(1)
     FOLDER.mkdir(exist_ok=True)
+    MTP_FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[1:] or CASES:
-        path = FOLDER / f"{name}.json"
-        path.write_text(text(make(name)))
-        print(f"{path.name}: {path.stat().st_size} bytes")
+        golden, model = make(name)
+        files = {FOLDER: golden}
+        if name in MTP_CASES:
+            files[MTP_FOLDER] = make_mtp(name, model)
+        for folder, content in files.items():
+            path = folder / f"{name}.json"
+            path.write_text(text(content))
+            print(f"{folder.name}/{path.name}: {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -28,13 +28,13 @@ FAMILIES = {
 SIZES_OF_TEXT = ("vocab_size", "max_position_embeddings", "eos_token_id", "bos_token_id")
 
 
-def make(family, folder):
-    """Writes the model below `folder` and returns its own."""
+def make(family, folder, *flags, dtype="fp32"):
+    """Writes the model below `folder` and returns its own. `flags` are continuo-make-model's."""
     demo = json.loads((fleet.DEMO_MODEL / "config.json").read_text())
     config = folder / "config.json"
     config.write_text(json.dumps({**FAMILIES[family],
                                   **{field: demo[field] for field in SIZES_OF_TEXT if field in demo}}))
     model = folder / family
-    subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={model}", "--dtype=fp32",
-                    f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
+    subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={model}", f"--dtype={dtype}",
+                    f"--tokenizer={fleet.DEMO_MODEL}", *flags], check=True, capture_output=True)
     return model

@@ -4,7 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "services/worker/engine/draft/mtp_drafter.h"
 #include "tests/testing/fake_executor.h"
+#include "tests/testing/manual_clock.h"
 #include "tests/testing/oracle_drafter.h"
 #include "tests/worker/engine/simulated_model.h"
 
@@ -18,6 +20,7 @@ class FakeModel : public SimulatedModel {
     vocab_size_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 20 ? 3 : 50;
     SimulatedSizes sizes;
     sizes.has_states = std::uniform_int_distribution<int>(1, 100)(rng) <= 40;
+    has_mtp_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 30;
     return sizes;
   }
   int vocab_size() const override { return vocab_size_; }
@@ -28,14 +31,21 @@ class FakeModel : public SimulatedModel {
     fake.block_size = options.block_size;
     fake.num_state_slots = options.num_state_slots;
     fake.vocab_size = vocab_size_;
+    fake.has_mtp = has_mtp_;
     fake.is_asynchronous = std::uniform_int_distribution<int>(1, 100)(rng) <= 60;
     const int left_percent = std::uniform_int_distribution<int>(0, 15)(rng);
     fake.leaves_sample = [left_percent, left = std::mt19937(rng())]() mutable {
       return std::uniform_int_distribution<int>(1, 100)(left) <= left_percent;
     };
-    return std::make_unique<FakeExecutor>(fake);
+    auto executor = std::make_unique<FakeExecutor>(fake);
+    executor_ = executor.get();
+    block_size_ = options.block_size;
+    return executor;
   }
   std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) override {
+    if (has_mtp_) {
+      return std::make_shared<MtpDrafter>(block_size_, vocab_size_, executor_, &stopped_clock_);
+    }
     return std::make_shared<OracleDrafter>(vocab_size_, percent, seed);
   }
   std::vector<int32_t> Answer(const Request& request, int index) override {
@@ -54,7 +64,10 @@ class FakeModel : public SimulatedModel {
     return request;
   }
 
-  int vocab_size_ = 0;
+  int vocab_size_ = 0, block_size_ = 0;  // of this schedule
+  bool has_mtp_ = false;
+  FakeExecutor* executor_ = nullptr;
+  const ManualClock stopped_clock_;  // drafting takes no time on it
 };
 
 }  // namespace continuo::engine

@@ -7,6 +7,7 @@
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/engine/draft/model_drafter.h"
+#include "services/worker/engine/draft/mtp_drafter.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
 #include "tests/testing/next_token_mask.h"
 
@@ -146,10 +147,15 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
     return absl::InternalError("the fingerprint depends on ranks or threads");
   }
   ++num_schedules_[options.tensor_parallel];
+  executor_ = loaded.executor.get();
+  block_size_ = engine.block_size;
   return std::move(loaded.executor);
 }
 
 std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
+  if (options_.reads_mtp) {
+    return std::make_shared<MtpDrafter>(block_size_, vocab_size_, executor_, &stopped_clock_);
+  }
   if (seed % 3 == 0) return std::make_shared<PromptLookup>();
   // A draft model has no states.
   if (seed % 3 == 1 || loaded_.config.has_states())

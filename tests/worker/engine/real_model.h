@@ -25,7 +25,7 @@ class RealModel : public SimulatedModel {
   absl::StatusOr<std::unique_ptr<model::Executor>> MakeExecutor(const EngineOptions& options,
                                                                 std::mt19937& rng) override;
   // Returns one that proposes the request's own answer with some wrong tokens, or prompt lookup, or
-  // the same weights in int4 as a draft model.
+  // the same weights in int4 as a draft model, or the model's MTP module where that is read.
   std::shared_ptr<Drafter> MakeDrafter(int percent, uint32_t seed) override;
 
   std::vector<int32_t> Answer(const Request& request, int index) override;
@@ -52,8 +52,10 @@ class RealModel : public SimulatedModel {
   const model::LoadOptions options_;
   const model::LoadedModel loaded_;  // runs requests alone
   const int vocab_size_;
-  const ManualClock stopped_clock_;   // drafting takes no time on it
-  std::map<RequestId, Alone> alone_;  // requests of this schedule
+  int block_size_ = 0;                   // of this schedule
+  const ManualClock stopped_clock_;      // drafting takes no time on it
+  model::Executor* executor_ = nullptr;  // of this schedule
+  std::map<RequestId, Alone> alone_;     // requests of this schedule
   std::map<int, int> num_schedules_;
 };
 

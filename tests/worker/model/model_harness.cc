@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                                                  const HarnessOptions& options) {
   std::unique_ptr<ModelHarness> harness(new ModelHarness);
   ASSIGN_OR_RETURN(harness->config_, model::ReadModelConfig(dir));
+  if (options.reads_mtp) RETURN_IF_ERROR(model::AddMtpLayer(harness->config_));
   const model::ModelConfig& config = harness->config_;
   ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::Open(dir));
   RETURN_IF_ERROR(model::CheckWeights(config, checkpoint));
@@ -74,7 +75,7 @@ ModelHarness::~ModelHarness() = default;
 
 std::vector<float> ModelHarness::Run(const model::StepPlan& given) {
   model::StepPlan plan = given;
-  if (config_.has_states() && plan.state_from.empty()) PlaceStates(plan);
+  if (config_.has_states() && plan.state_from.empty() && !plan.is_mtp()) PlaceStates(plan);
   std::vector<std::vector<float>> logits(ranks_.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -91,7 +92,7 @@ std::vector<float> ModelHarness::Run(const model::StepPlan& given) {
 std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan) {
   kernels::Device& device = *rank.device;
   model::DeviceArray ids(device), positions(device), slots(device), tables(device), lengths(device),
-      begins(device), rows(device), copies(device), from(device), to(device);
+      begins(device), rows(device), copies(device), from(device), to(device), hidden(device);
   if (!plan.block_copies.empty()) {
     rank.cache->CopyBlocks(
         *copies.Upload({&plan.block_copies[0].from, 2 * plan.block_copies.size()}, 2));
@@ -104,7 +105,9 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
   step.kv.kv_len = *lengths.Upload(plan.kv_len);
   step.kv.query_begin = *begins.Upload(plan.query_begin);
   step.kv.num_decodes = kernels::CountDecodes(plan.query_begin);
-  if (config_.has_states()) {
+  if (plan.is_mtp()) {
+    step.hidden_rows = *hidden.Upload(plan.hidden_rows);
+  } else if (config_.has_states()) {
     step.states = {step.kv.query_begin, *from.Upload(plan.state_from), *to.Upload(plan.state_to)};
   }
   // Each row occurs once, as the model requires.

@@ -32,6 +32,7 @@ struct HarnessOptions {
   int num_blocks = 64;
   int block_size = 16;
   int max_rows = 1024;
+  bool reads_mtp = false;           // plans may be of the module for multi-token prediction
   RouterLog* router_log = nullptr;  // where it is given, of one rank
 };
 

@@ -16,6 +16,14 @@ struct DraftAsk {
   int most = 0;
 };
 
+// The rows of the last step in which it computed the tokens [begin, end) of a sequence, which still
+// runs.
+struct ComputedRows {
+  const Sequence* sequence = nullptr;
+  int first_row = 0;
+  int begin = 0, end = 0;
+};
+
 // Cost of drafts besides the tokens that verify them.
 struct DraftCost {
   absl::Duration each;   // of every draft
@@ -37,6 +45,11 @@ class Drafter {
   // sequences for which the step may call Propose.
   virtual bool works_in_batches() const { return false; }
   virtual void Prepare(std::span<const DraftAsk>) {}
+  // Returns whether it guesses from what the target model computed in the last step. Then every
+  // step is told with OnCommitted, no step overlaps another, and Prepare comes before each step,
+  // even without asks.
+  virtual bool reads_every_step() const { return false; }
+  virtual void OnCommitted(std::span<const ComputedRows>) {}
   // Returns the predicted cost of drafts of `s` if `num_sequences` get drafts in the step.
   virtual DraftCost Cost(const Sequence& /*s*/, int /*num_sequences*/) const { return {}; }
   // The sequence has finished.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "services/base/check.h"
+#include "services/worker/engine/draft/draft_sample.h"
 #include "services/worker/engine/estimate/calibration.h"
 #include "services/worker/engine/types/options.h"
 
@@ -95,26 +96,7 @@ void ModelDrafter::AddTokens(const Work& work, std::span<const int32_t> tokens, 
                             place.blocks.begin() + BlocksFor(end, size));
   plan_.block_tables.resize(plan_.sequence_ids.size() * static_cast<size_t>(plan_.max_blocks),
                             kNoBlock);
-  if (samples) {
-    const Request& r = work.sequence->request->request;
-    plan_.sample_rows.push_back(plan_.num_rows() - 1);
-    plan_.sample_targets.push_back(-1);
-    model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
-    sampling.sequence_index = work.sequence->index;
-    sampling.num_logprobs = -1;
-    for (const kernels::LogitBias& bias : r.biases) {
-      if (bias.token_id < options_.vocab_size) plan_.biases.push_back(bias);
-    }
-    if (model::HasPenalty(r.sampling) && work.sequence->seen_is_built) {
-      seen_ = work.sequence->seen;
-      for (const int32_t draft : place.drafts) model::AddSeen(seen_, draft);
-      for (const kernels::SeenToken& seen : seen_) {
-        if (seen.token_id < options_.vocab_size) plan_.seen.push_back(seen);
-      }
-    }
-    plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
-    plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
-  }
+  if (samples) AddDraftSample(*work.sequence, place.drafts, options_.vocab_size, seen_, plan_);
   plan_.sample_begin.push_back(plan_.num_samples());
 }
 

@@ -205,6 +205,7 @@ absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
   for (const auto& [s, why] : commit_.failed()) {
     if (!s->request->has_ended) EndRequest(*s->request, why, now);
   }
+  speculation_.OnCommitted(step);
   return absl::OkStatus();
 }
 

@@ -90,7 +90,7 @@ void Speculation::PrepareBatch(const PlannedStep& step) {
     asks_.push_back({std::ranges::find_if(step.scheduled, may_have)->sequence, 1});
   }
   drafting_ = drafting;
-  if (!asks_.empty()) options_.drafter->Prepare(asks_);
+  if (!asks_.empty() || options_.drafter->reads_every_step()) options_.drafter->Prepare(asks_);
 }
 
 // Keeps the proposed drafts that the constraint of `s` accepts, up to one after which the answer
@@ -172,6 +172,20 @@ void Speculation::OnVerified(const ScheduledTokens& t) {
   metrics_.accepted_draft_tokens.fetch_add(hits, std::memory_order_relaxed);
   residency_.Publish(s, s.num_computed);
   residency_.Shrink(s, s.num_computed + 1);
+}
+
+void Speculation::OnCommitted(const PlannedStep& step) {
+  if (options_.drafter == nullptr || !options_.drafter->reads_every_step()) return;
+  computed_.clear();
+  int row = 0;
+  for (const ScheduledTokens& t : step.scheduled) {
+    const Sequence& s = *t.sequence;
+    if (s.state == SequenceState::kRunning) {
+      computed_.push_back({&s, row, t.begin, s.num_computed});
+    }
+    row += t.num_tokens + t.num_drafts;
+  }
+  options_.drafter->OnCommitted(computed_);
 }
 
 }  // namespace continuo::engine

@@ -38,10 +38,15 @@ class Speculation {
   }
   // Returns whether the next step may be overlapped: it would get no drafts anyway. While no drafts
   // are found, more and more steps are overlapped before the next attempt.
-  bool CanOverlap() const { return options_.drafter == nullptr || overlaps_left_ > 0; }
+  bool CanOverlap() const {
+    return options_.drafter == nullptr ||
+           (overlaps_left_ > 0 && !options_.drafter->reads_every_step());
+  }
   // The samples of `t` are in its answer: learns which drafts were right, and releases the blocks
   // of those that were wrong.
   void OnVerified(const ScheduledTokens& t);
+  // The step has been committed, and what it ended has been forgotten.
+  void OnCommitted(const PlannedStep& step);
   // The sequence has finished.
   void Forget(const Sequence& s) {
     if (options_.drafter != nullptr) options_.drafter->Forget(s.id);
@@ -68,6 +73,7 @@ class Speculation {
   absl::Duration drafting_;     // predicted duration of the drafter's work
   std::vector<int32_t> drafts_, proposed_;
   std::vector<DraftAsk> asks_;
+  std::vector<ComputedRows> computed_;
 };
 
 }  // namespace continuo::engine

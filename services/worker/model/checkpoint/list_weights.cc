@@ -245,6 +245,54 @@ void ListDense(const ModelConfig& c, const Names& names, const std::string& laye
   list.last().scale = static_cast<float>(c.residual_scale);
 }
 
+// Adds a norm's gain, and its bias where there is a place for one.
+void ListNorm(const ModelConfig& c, const std::string& name, kernels::Tensor& gain,
+              kernels::Tensor* shift, Lister& list) {
+  list.Vector(name + ".weight", c.hidden_size, Cut::kWhole, gain);
+  if (shift == nullptr || !c.norm_bias) return;
+  list.Vector(name + ".bias", c.hidden_size, Cut::kWhole, *shift);
+}
+
+// Adds layer `i`, whose tensors are called `layer`, "model.layers.0.", and so on.
+void ListLayer(const ModelConfig& c, const Names& names, int i, const std::string& layer,
+               LayerWeights& w, Lister& list) {
+  const auto norm = [&](const char* name, kernels::Tensor& gain, kernels::Tensor* shift) {
+    ListNorm(c, layer + name, gain, shift, list);
+  };
+  if (c.has_mixer(i)) {
+    if (c.input_norms) norm(names.attention_norm, w.attention_gain, &w.attention_shift);
+    if (c.has_state(i)) {
+      ListStates(c, layer, w, list);
+    } else {
+      ListAttention(c, names, layer, w, list);
+    }
+    if (c.output_norms) norm(names.attention_output_norm, w.attention_output_gain, nullptr);
+  }
+  if (!c.has_mlp(i)) return;
+  if (c.input_norms && !c.parallel) norm(names.mlp_norm, w.mlp_gain, &w.mlp_shift);
+  if (c.output_norms) norm(names.mlp_output_norm, w.mlp_output_gain, nullptr);
+  if (c.has_experts(i)) {
+    ListExperts(c, layer, w.experts, list);
+  } else {
+    ListDense(c, names, layer, w, list);
+  }
+}
+
+// Adds the MTP module. Source of names and order: vLLM's qwen3_next_mtp.py and qwen3_5_mtp.py.
+void ListMtp(const ModelConfig& c, const Names& names, MtpWeights& w, Lister& list) {
+  ListNorm(c, "mtp.pre_fc_norm_embedding", w.embedding_gain, nullptr, list);
+  ListNorm(c, "mtp.pre_fc_norm_hidden", w.hidden_gain, nullptr, list);
+  list.Matrix("mtp.fc", c.hidden_size, 2 * int64_t{c.hidden_size}, Cut::kWhole, w.join);
+  ListLayer(c, names, c.num_layers, "mtp.layers.0.", w.layer, list);
+  ListNorm(c, "mtp.norm", w.final_gain, nullptr, list);
+}
+
+// True for the gain of a norm, but for those of heads of states, which are stored as they are.
+bool IsStoredLessOne(const std::string& name) {
+  return (name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight")) ||
+         name.starts_with("mtp.pre_fc_norm_");
+}
+
 }  // namespace
 
 std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights) {
@@ -253,44 +301,18 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
   Lister list;
   list.Matrix(names.embedding, c.vocab_size, hidden, Cut::kVocabRows, weights.embedding);
   weights.layers.resize(static_cast<size_t>(c.num_layers));
-  const auto norm = [&](const std::string& name, kernels::Tensor& gain, kernels::Tensor* shift) {
-    list.Vector(name + ".weight", hidden, Cut::kWhole, gain);
-    if (shift != nullptr && c.norm_bias) list.Vector(name + ".bias", hidden, Cut::kWhole, *shift);
-  };
   for (int i = 0; i < c.num_layers; ++i) {
-    LayerWeights& w = weights.layers[static_cast<size_t>(i)];
-    const std::string layer = absl::StrCat("model.layers.", i, ".");
-    if (c.has_mixer(i)) {
-      if (c.input_norms) norm(layer + names.attention_norm, w.attention_gain, &w.attention_shift);
-      if (c.has_state(i)) {
-        ListStates(c, layer, w, list);
-      } else {
-        ListAttention(c, names, layer, w, list);
-      }
-      if (c.output_norms) {
-        norm(layer + names.attention_output_norm, w.attention_output_gain, nullptr);
-      }
-    }
-    if (!c.has_mlp(i)) continue;
-    if (c.input_norms && !c.parallel) norm(layer + names.mlp_norm, w.mlp_gain, &w.mlp_shift);
-    if (c.output_norms) norm(layer + names.mlp_output_norm, w.mlp_output_gain, nullptr);
-    if (c.has_experts(i)) {
-      ListExperts(c, layer, w.experts, list);
-    } else {
-      ListDense(c, names, layer, w, list);
-    }
+    ListLayer(c, names, i, absl::StrCat("model.layers.", i, "."),
+              weights.layers[static_cast<size_t>(i)], list);
   }
-  norm(names.final_norm, weights.final_gain, &weights.final_shift);
+  ListNorm(c, names.final_norm, weights.final_gain, &weights.final_shift, list);
   if (!c.tied_embeddings) {
     list.Matrix(names.head, c.vocab_size, hidden, Cut::kVocabRows, weights.head);
   }
+  if (c.reads_mtp) ListMtp(c, names, weights.mtp, list);
   std::vector<WeightSpec> specs = list.Take();
   if (c.gains_less_one) {
-    for (WeightSpec& spec : specs) {
-      // Gains of heads of states are stored as they are.
-      spec.less_one =
-          spec.name.ends_with("norm.weight") && !spec.name.ends_with("linear_attn.norm.weight");
-    }
+    for (WeightSpec& spec : specs) spec.less_one = IsStoredLessOne(spec.name);
   }
   return specs;
 }

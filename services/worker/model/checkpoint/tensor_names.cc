@@ -51,6 +51,7 @@ constexpr Reason kReasons[] = {
 };
 
 constexpr std::string_view kLayers = "model.layers.";
+constexpr std::string_view kMtp = "mtp.";
 
 // The number of the layer that a tensor belongs to; -1: it belongs to none.
 int LayerOf(std::string_view name) {
@@ -77,20 +78,23 @@ const NamePrefix* FindNamePrefix(std::string_view embedding) {
 std::string CanonicalName(const NamePrefix& prefix, std::string_view name) {
   std::string_view rest = name;
   if (name.starts_with(prefix.head)) rest.remove_prefix(prefix.head.size());
-  if (rest.starts_with("lm_head.")) return std::string(rest);
+  if (rest.starts_with("lm_head.") || rest.starts_with(kMtp)) return std::string(rest);
   if (!name.starts_with(prefix.body)) return std::string(name);
   return absl::StrCat("model.", std::string(name.substr(prefix.body.size())));
 }
 
+bool IsMtpTensor(std::string_view name) { return name.starts_with(kMtp); }
+
 std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
-  constexpr std::string_view kDrafts = "mtp.";
   constexpr std::string_view kTowers[] = {
       "vision_tower.",        "vision_model.",          "visual.",
       "audio_tower.",         "multi_modal_projector.", "mm_projector.",
       "embed_vision.",        "embed_audio.",           "image_newline",
       "vision_embed_tokens.", "vision_projection.",     "patch_merger."};
   const std::string_view rest = name.starts_with("model.") ? name.substr(6) : name;
-  if (rest.starts_with(kDrafts)) return name.substr(0, name.size() - rest.size() + kDrafts.size());
+  if (rest.starts_with(kMtp) && !config.reads_mtp) {
+    return name.substr(0, name.size() - rest.size() + kMtp.size());
+  }
   if (const int layer = LayerOf(name);
       layer >= config.num_layers && layer < config.num_layers + config.num_predicting_layers) {
     return name.substr(0, name.find('.', kLayers.size()) + 1);

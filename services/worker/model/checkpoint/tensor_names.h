@@ -23,9 +23,12 @@ const NamePrefix* FindNamePrefix(std::string_view embedding);
 // returned as it is.
 std::string CanonicalName(const NamePrefix& prefix, std::string_view name);
 
+// True for a tensor of the MTP module.
+bool IsMtpTensor(std::string_view name);
+
 // The part of the model that a tensor belongs to and that this one does not have, by its name up to
-// the first dot or two: a tower for images or sounds beside a text part, or heads that draft
-// ("mtp."). Empty for all other tensors.
+// the first dot or two: a tower for images or sounds beside a text part, or an MTP module that is
+// not read. Empty for all other tensors.
 std::string_view SkippedPart(const ModelConfig& config, std::string_view name);
 
 // True for the written list of tensors that no model needs: buffers that follow from config.json.

@@ -80,11 +80,20 @@ struct LayerWeights {
   kernels::Tensor down_bias;
 };
 
+// The module for multi-token prediction, whole on every rank but for its layer.
+struct MtpWeights {
+  kernels::Tensor embedding_gain, hidden_gain;  // [hidden]
+  kernels::Weight join;  // [hidden, 2 * hidden], the embedding's columns first
+  LayerWeights layer;
+  kernels::Tensor final_gain;  // [hidden]
+};
+
 struct ModelWeights {
   kernels::Weight embedding;  // [V, hidden]: rows of this rank's part of the vocabulary
   std::vector<LayerWeights> layers;
   kernels::Tensor final_gain, final_shift;  // [hidden]
   kernels::Weight head;                     // [V, hidden]; the embedding itself where they are tied
+  MtpWeights mtp;                           // empty unless ModelConfig::reads_mtp
 };
 
 // The part of a stored tensor that a rank takes.
@@ -163,7 +172,8 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& config, ModelWeights& wei
 // Number of weights of the whole model, biases and norms included; a tied head counts once.
 int64_t NumParameters(const ModelConfig& config);
 
-// Tensors of the files that a text part skips, a sentence for the log; empty where there are none.
+// Tensors of the files that belong to parts which are skipped (SkippedPart), a sentence for the
+// log; empty where there are none.
 std::string DescribeSkipped(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // InvalidArgument names the tensor that is missing, has another shape (the message has both), has a

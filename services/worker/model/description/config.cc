@@ -277,6 +277,8 @@ void ParseNorms(const Family& family, JsonObject& json, ModelConfig& config) {
   }
   config.sinks = family.sinks;
   config.output_gate = family.output_gate;
+  // A module with an embedding of its own is another one.
+  config.knows_mtp = family.mtp && !json.Bool("mtp_use_dedicated_embeddings", false);
   config.num_predicting_layers =
       static_cast<int>(json.Int("num_nextn_predict_layers", 0, kMaxLayers, 0));
   config.interleaved_rope = family.interleaved_rope;
@@ -348,6 +350,20 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   RETURN_IF_ERROR(ParseDefaults(json, generation_config_json, config));
   RETURN_IF_ERROR(CheckUnread(text, family->ignored, allow_unread));
   return config;
+}
+
+absl::Status AddMtpLayer(ModelConfig& config) {
+  if (!config.knows_mtp) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no module for multi-token prediction of ", config.architecture,
+                     " is known, or this one has an embedding of its own"));
+  }
+  config.reads_mtp = true;
+  config.windows.push_back(0);
+  config.layer_ropes.push_back(0);
+  if (!config.states.layers.empty()) config.states.layers.push_back(false);
+  if (config.experts.num_experts > 0) config.experts.layers.push_back(true);
+  return absl::OkStatus();
 }
 
 }  // namespace continuo::model

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace continuo::model {
@@ -219,6 +220,11 @@ struct ModelConfig {
 
   // Layers behind the model's that predict further tokens, which are skipped.
   int num_predicting_layers = 0;
+  // Files of the family may have a module for multi-token prediction (MTP) of Qwen's form: from the
+  // hidden state of a position and the token behind it, one attention layer of the model's kind
+  // makes the hidden state that the model's head guesses the token after next from. It is skipped,
+  // unless it is read for speculation=mtp (AddMtpLayer).
+  bool knows_mtp = false, reads_mtp = false;
   // The files have parts that this model is not made of, such as towers for images: their tensors
   // are skipped by name (tensor_names.h).
   bool is_text_part = false;
@@ -243,14 +249,14 @@ struct ModelConfig {
   bool has_state(int layer) const {
     return !states.layers.empty() && states.layers[static_cast<size_t>(layer)];
   }
-  // The numbers of layers with state, and of those that have keys and values.
+  // The numbers of layers with state, and of those that have keys and values, an MTP layer too.
   int num_state_layers() const {
     return static_cast<int>(std::count(states.layers.begin(), states.layers.end(), true));
   }
   bool has_states() const { return num_state_layers() > 0; }
   int num_kv_layers() const {
     const auto mlps = std::count(parts.begin(), parts.end(), LayerParts::kMlp);
-    return num_layers - static_cast<int>(mlps) - num_state_layers();
+    return num_layers - static_cast<int>(mlps) - num_state_layers() + (reads_mtp ? 1 : 0);
   }
   bool has_experts(int layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
@@ -262,6 +268,11 @@ struct ModelConfig {
            query_growth == 0 && !is_latent();
   }
 };
+
+// Lets the model read its MTP module, whose layer gets the number num_layers: it attends to the
+// whole context, and has experts where the model has any. InvalidArgument where the family has no
+// such module.
+absl::Status AddMtpLayer(ModelConfig& config);
 
 // Largest sizes accepted; errors name the field that is beyond.
 inline constexpr int kMaxVocabSize = 1 << 22;

@@ -139,6 +139,7 @@ struct Family {
   bool latent = false;  // reads kv_lora_rank, q_lora_rank, qk_rope_head_dim …
   BiasField qkv_bias, output_bias;
   bool output_gate = false;
+  bool mtp = false;                     // ModelConfig::knows_mtp
   StateKind states = StateKind::kNone;  // of layers that layer_types or older fields name
   PartsRule parts = PartsRule::kBoth;
 

@@ -49,6 +49,13 @@ absl::Status CheckStates(const LoadOptions& options, const LoadPlan& plan) {
   return absl::OkStatus();
 }
 
+absl::Status ReadMtp(LoadPlan& plan) {
+  absl::Status status = AddMtpLayer(plan.config);
+  if (status.ok()) status = CheckWeights(plan.config, plan.checkpoint);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("--speculation=mtp: ", status.message()));
+}
+
 }  // namespace
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
@@ -102,13 +109,15 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
   config.warnings.insert(config.warnings.end(), checkpoint.warnings().begin(),
                          checkpoint.warnings().end());
-  if (std::string skipped = DescribeSkipped(config, checkpoint); !skipped.empty()) {
-    config.warnings.push_back(std::move(skipped));
-  }
-  LoadPlan plan{.config = std::move(config), .checkpoint = std::move(checkpoint)};
+  LoadPlan plan{.served = std::move(config), .checkpoint = std::move(checkpoint)};
   ASSIGN_OR_RETURN(plan.types,
-                   ResolvePrecision(options.precision, AutoType(plan.config, plan.checkpoint),
+                   ResolvePrecision(options.precision, AutoType(plan.served, plan.checkpoint),
                                     options.device.device == "cpu"));
+  plan.config = plan.served;
+  if (options.reads_mtp) RETURN_IF_ERROR(ReadMtp(plan));
+  if (std::string skipped = DescribeSkipped(plan.config, plan.checkpoint); !skipped.empty()) {
+    plan.served.warnings.push_back(std::move(skipped));
+  }
   for (int rank = 0; rank < num_ranks; ++rank) {
     plan.shards.push_back(MakeShard(plan.config, rank, num_ranks));
   }
@@ -137,7 +146,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   estimate.bytes_per_state_slot = plan.SlotBytes();
   estimate.types = plan.types;
   estimate.backend_name = device->name();
-  estimate.config = std::move(plan.config);
+  estimate.config = std::move(plan.served);
   return estimate;
 }
 

@@ -16,7 +16,8 @@ namespace continuo::model {
 
 // Everything about a load that is decided before any device memory is taken.
 struct LoadPlan {
-  ModelConfig config;  // context_length cut to max_context_tokens
+  ModelConfig served;  // what answers depend on; context_length cut to max_context_tokens
+  ModelConfig config;  // what is loaded: the same, and the MTP layer where that is asked for
   Checkpoint checkpoint;
   ComputeTypes types;
   std::vector<Shard> shards;  // of each rank

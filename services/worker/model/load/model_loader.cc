@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/checkpoint/weights_cache.h"
 #include "services/worker/model/load/kv_blocks.h"
@@ -95,15 +96,19 @@ absl::StatusOr<std::vector<kernels::Replica::Rank>> ModelLoader::MakeRanks() {
 }
 
 absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks) {
-  Digest128& digest = model_.fingerprint.weights;
+  Digest128 loaded;
   const auto digest_weights = [&] {
-    digest =
-        WeightsDigest(DigestWeights(plan_.config, plan_.checkpoint, options_.device.num_threads));
+    std::vector<TensorDigest> tensors =
+        DigestWeights(plan_.config, plan_.checkpoint, options_.device.num_threads);
+    loaded = WeightsDigest(tensors);
+    // No answer depends on the MTP module.
+    std::erase_if(tensors, [](const TensorDigest& t) { return IsMtpTensor(t.name); });
+    model_.fingerprint.weights = WeightsDigest(std::move(tensors));
   };
   std::optional<WeightsCache> cache;
   if (!options_.source.weights_cache.empty() && options_.device.device == "cpu") {
     digest_weights();  // names the files of the cache
-    cache.emplace(options_.source.weights_cache, digest);
+    cache.emplace(options_.source.weights_cache, loaded);
   }
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeOnAllRanks<std::unique_ptr<ModelRunner>>(
@@ -136,8 +141,9 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
 }
 
 void ModelLoader::Describe() {
-  model_.config = plan_.config;
-  model_.num_parameters = NumParameters(plan_.config);
+  model_.config = plan_.served;
+  model_.has_mtp = plan_.config.reads_mtp;
+  model_.num_parameters = NumParameters(plan_.served);
   model_.bytes_per_block = plan_.BlockBytes(options_.kv.block_size);
   model_.block_size = options_.kv.block_size;
   model_.weight_format = kernels::NameOf(plan_.types.weights);
@@ -146,7 +152,7 @@ void ModelLoader::Describe() {
   model_.is_exact = replica_->is_exact();
   model_.placement = replica_->placement();
   FingerprintParts& fingerprint = model_.fingerprint;
-  fingerprint.config = ConfigSummary(plan_.config);
+  fingerprint.config = ConfigSummary(plan_.served);
   fingerprint.weight_format =
       absl::StrCat(model_.weight_format, " activations=", TypeName(plan_.types.activations));
   fingerprint.kv_format = model_.kv_format;

@@ -42,6 +42,7 @@ struct LoadedModel {
   std::string weight_format;
   std::string kv_format;     // a name of KvTypeNames()
   std::string backend_name;  // "cpu/avx2"
+  bool has_mtp = false;      // the executor takes steps of the MTP module (StepPlan::hidden_rows)
   bool is_exact = true;      // a row's results depend on that row and the fingerprint alone
   std::string placement;     // as Replica::placement
   std::vector<RankMemory> ranks;

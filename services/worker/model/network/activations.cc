@@ -36,6 +36,8 @@ Activations Activations::First(int64_t rows) const {
                                   &first.short_v,
                                   &first.short_a,
                                   &first.output_gate,
+                                  &first.final_hidden,
+                                  &first.joined,
                                   &first.states.q,
                                   &first.states.k,
                                   &first.states.v,
@@ -142,6 +144,10 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->short_a, activations, rows, heads * c.latent.value_dim);
   }
   if (c.output_gate) place(b->output_gate, activations, rows, s.heads.size() * dim);
+  if (c.reads_mtp) {
+    place(b->final_hidden, activations, rows, hidden);
+    place(b->joined, activations, rows, 2 * hidden);
+  }
   if (c.states.kind != StateKind::kNone) {
     StateBuffers& states = b->states;
     const int64_t heads = s.state_heads.size(), values = heads * c.states.value_dim;

@@ -59,7 +59,11 @@ struct Activations {
   kernels::Tensor short_a;              // [rows, heads * value_dim]: the attention's output
 
   kernels::Tensor output_gate;  // as q, where there is one
-  StateBuffers states;          // empty without layers with state
+
+  // Empty without an MTP layer. The first keeps its rows until the next pass.
+  kernels::Tensor final_hidden;  // [rows, hidden]: the result of the last layer, normalised
+  kernels::Tensor joined;        // [rows, 2 * hidden]
+  StateBuffers states;           // empty without layers with state
 
   // Views of the first rows.
   Activations First(int64_t rows) const;

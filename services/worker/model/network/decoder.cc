@@ -17,6 +17,7 @@
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/network/activations.h"
+#include "services/worker/model/network/config_ops.h"
 #include "services/worker/model/network/rope.h"
 #include "services/worker/model/network/state_layers.h"
 
@@ -35,30 +36,6 @@ ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::
           .prepared_bytes =
               static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k)),
           .joins_heads = JoinsHeads(config, shard, device)};
-}
-
-kernels::GateFunction GateFunctionOf(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return kernels::GateFunction::kSilu;
-    case Activation::kGeluTanh:
-      return kernels::GateFunction::kGelu;
-    case Activation::kClampedSwiglu:
-      return kernels::GateFunction::kClampedSwiglu;
-    case Activation::kReluSquared:
-      return kernels::GateFunction::kReluSquared;
-  }
-  CONTINUO_CHECK(!"an activation without a function");
-}
-
-kernels::Routing RoutingOf(const ExpertsConfig& experts) {
-  return {.scores = experts.by_sigmoid ? kernels::Routing::Scores::kSigmoid
-                                       : kernels::Routing::Scores::kSoftmax,
-          .normalise = experts.normalise,
-          .num_groups = experts.num_groups,
-          .top_groups = experts.top_groups,
-          .by_top_two = experts.by_top_two,
-          .factor = static_cast<float>(experts.factor)};
 }
 
 // The epsilon of the norms of latent vectors, whatever that of the other norms is.
@@ -90,6 +67,7 @@ class Decoder : public Model {
       places_.push_back(config_.has_mixer(i) ? num_places[config_.has_state(i) ? 1 : 0]++ : -1);
       if (config_.has_mixer(i)) last_mixer_ = i;
     }
+    if (config_.reads_mtp) places_.push_back(num_places[0]);
     CONTINUO_CHECK(num_places[1] == 0 || states_ != nullptr);
     // Models are trained with the scale in the activations' type.
     embedding_scale_ = static_cast<float>(config_.embedding_scale);
@@ -134,6 +112,7 @@ class Decoder : public Model {
     const int64_t rows = step.token_ids.rows(), wanted = step.wanted_rows.rows();
     CONTINUO_CHECK(wanted <= rows);
     buffers_ = all_.First(rows);
+    if (step.hidden_rows.size() > 0) return EnqueueMtp(step);
     hidden_ = RowsOf(wanted < rows ? all_.h : all_.x, 0, wanted);
     if (!step.is_capturable || !IsCapturable(rows)) return Enqueue(step);
     std::array<int64_t, 25> key;
@@ -150,9 +129,12 @@ class Decoder : public Model {
   }
 
   kernels::Tensor Logits(int64_t first, int64_t n) override {
-    const kernels::Tensor last = RowsOf(all_.last, 0, n);
+    kernels::Tensor last = RowsOf(hidden_, first, n);
     const kernels::Tensor part = RowsOf(all_.part, 0, n), logits = RowsOf(all_.logits, 0, n);
-    Normalise(last, RowsOf(hidden_, first, n), {weights_.final_gain, weights_.final_shift});
+    if (!config_.reads_mtp) {
+      last = RowsOf(all_.last, 0, n);
+      Normalise(last, RowsOf(hidden_, first, n), {weights_.final_gain, weights_.final_shift});
+    }
     ops_.matmul.MatMul(part, last, weights_.head, kernels::Tensor{});
     if (config_.logit_scale != 1) {
       ops_.rows.Scale(part, static_cast<float>(config_.logit_scale));
@@ -188,44 +170,91 @@ class Decoder : public Model {
     Embed(step.token_ids);
     Angles(step.positions);
     const int num_layers = static_cast<int>(weights_.layers.size());
-    const Norm first = FirstNorm(0);
-    input_ = buffers_.x;
-    if (first.gain.size() > 0) {
-      Normalise(buffers_.h, buffers_.x, first);
-      input_ = buffers_.h;
-    }
+    BeginLayers(0);
     for (int layer = 0; layer < num_layers; ++layer) {
-      const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
       const Norm next = layer + 1 == num_layers ? Norm{} : FirstNorm(layer + 1);
-      if (config_.has_mixer(layer)) {
-        // Behind the last mixer the wanted rows alone are computed.
-        const bool is_last = layer == last_mixer_;
-        if (config_.has_state(layer)) {
-          // The states change even where no row is wanted.
-          const StateCache::Layer states = states_->LayerAt(places_[static_cast<size_t>(layer)]);
-          mixed_ = state_layers_.Mix(w.states, states, input_, buffers_, step.states);
-        } else {
-          KeysAndValues(w, layer, step);
-        }
-        if (is_last && step.wanted_rows.rows() == 0) break;
-        if (!config_.has_state(layer)) Attention(layer, step);
-        if (is_last && step.wanted_rows.rows() < step.token_ids.rows()) {
-          KeepRows(step.wanted_rows, layer);
-        }
-        AddMixed(w, layer, config_.has_mlp(layer) ? Norm{w.mlp_gain, w.mlp_shift} : next);
-      }
-      if (!config_.has_mlp(layer)) continue;
-      if (config_.has_experts(layer)) {
-        Experts(w, next);
-      } else {
-        Mlp(w, next);
-      }
+      const bool keeps_wanted = layer == last_mixer_ && !config_.reads_mtp;
+      if (!EnqueueLayer(layer, next, keeps_wanted, step)) break;
+    }
+    if (config_.reads_mtp) {
+      // The module reads every row.
+      Normalise(buffers_.final_hidden, buffers_.x, {weights_.final_gain, weights_.final_shift});
+      if (hidden_.rows() > 0)
+        ops_.rows.GatherRows(hidden_, buffers_.final_hidden, step.wanted_rows);
     }
     return comm_.status();
   }
 
+  // Enqueues the MTP module: one more layer, which reads the hidden states of the last pass.
+  absl::Status EnqueueMtp(const DeviceStep& step) {
+    const MtpWeights& w = weights_.mtp;
+    const int hidden = config_.hidden_size;
+    const auto join = [&](const kernels::Tensor& gain, int64_t begin) {
+      Normalise(buffers_.h, buffers_.x, {gain, {}});
+      ops_.rows.CopyHeads(buffers_.joined, buffers_.h,
+                          {.num_heads = 1,
+                           .count = hidden,
+                           .out_stride = 2 * hidden,
+                           .out_begin = begin,
+                           .x_stride = hidden});
+    };
+    Embed(step.token_ids);
+    join(w.embedding_gain, 0);
+    ops_.rows.GatherRows(buffers_.x, all_.final_hidden, step.hidden_rows);
+    join(w.hidden_gain, hidden);
+    ops_.matmul.MatMul(buffers_.x, buffers_.joined, w.join, {});
+    Angles(step.positions);
+    BeginLayers(config_.num_layers);
+    if (EnqueueLayer(config_.num_layers, Norm{}, /*keeps_wanted=*/true, step)) {
+      hidden_ = RowsOf(all_.final_hidden, 0, buffers_.x.rows());
+      Normalise(hidden_, buffers_.x, {w.final_gain, {}});
+    }
+    return comm_.status();
+  }
+
+  // The residual stream, normalised for the first of some layers, becomes the input.
+  void BeginLayers(int layer) {
+    const Norm first = FirstNorm(layer);
+    input_ = buffers_.x;
+    if (first.gain.size() == 0) return;
+    Normalise(buffers_.h, buffers_.x, first);
+    input_ = buffers_.h;
+  }
+
+  // Enqueues a layer, behind whose mixer the wanted rows alone are kept if `keeps_wanted`. Returns
+  // false where no row is left.
+  bool EnqueueLayer(int layer, const Norm& next, bool keeps_wanted, const DeviceStep& step) {
+    const LayerWeights& w = LayerAt(layer);
+    if (config_.has_mixer(layer)) {
+      const int64_t wanted = step.wanted_rows.rows();
+      if (config_.has_state(layer)) {
+        // The states change even where no row is wanted.
+        const StateCache::Layer states = states_->LayerAt(places_[static_cast<size_t>(layer)]);
+        mixed_ = state_layers_.Mix(w.states, states, input_, buffers_, step.states);
+      } else {
+        KeysAndValues(w, layer, step);
+      }
+      if (keeps_wanted && wanted == 0) return false;
+      if (!config_.has_state(layer)) Attention(layer, step);
+      if (keeps_wanted && wanted < step.token_ids.rows()) KeepRows(step.wanted_rows, layer);
+      AddMixed(w, layer, config_.has_mlp(layer) ? Norm{w.mlp_gain, w.mlp_shift} : next);
+    }
+    if (!config_.has_mlp(layer)) return true;
+    if (config_.has_experts(layer)) {
+      Experts(w, next);
+    } else {
+      Mlp(w, next);
+    }
+    return true;
+  }
+
+  const LayerWeights& LayerAt(int layer) const {
+    return layer == config_.num_layers ? weights_.mtp.layer
+                                       : weights_.layers[static_cast<size_t>(layer)];
+  }
+
   Norm FirstNorm(int layer) const {
-    const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+    const LayerWeights& w = LayerAt(layer);
     if (!config_.has_mixer(layer)) return {w.mlp_gain, w.mlp_shift};
     return {w.attention_gain, w.attention_shift};
   }
@@ -374,7 +403,7 @@ class Decoder : public Model {
   void Attention(int layer, const DeviceStep& step) {
     kernels::AttentionParams params = attention_;
     params.window = config_.windows[static_cast<size_t>(layer)];
-    params.sinks = weights_.layers[static_cast<size_t>(layer)].sinks;
+    params.sinks = LayerAt(layer).sinks;
     ops_.attention.PagedAttention(buffers_.a, buffers_.q, Kv(layer, step), params);
     mixed_ = buffers_.a;
     if (!config_.output_gate) return;

@@ -32,6 +32,8 @@ struct DeviceStep {
   kernels::PagedKv kv;                             // `cache` is filled in per layer
   kernels::StatePlaces states;                     // empty unless the model has layers with state
   kernels::Tensor wanted_rows;  // [n], strictly ascending: the rows whose logits may be asked for
+  // [rows] in a step of the MTP module, else empty: see StepPlan::hidden_rows.
+  kernels::Tensor hidden_rows;
   // The step has one of the few shapes of steps that only decode (step_shape.h), so that a graph of
   // it will be replayed. All rows are wanted.
   bool is_capturable = false;

@@ -105,7 +105,7 @@ int64_t ModelRunner::scratch_bytes() const {
 
 // No slot receives a state twice, nor one that another sequence reads.
 void ModelRunner::CheckStates(const StepPlan& plan) {
-  if (config_.num_state_layers() == 0) {
+  if (config_.num_state_layers() == 0 || plan.is_mtp()) {
     CONTINUO_CHECK(plan.state_from.empty() && plan.state_to.empty());
     return;
   }
@@ -149,6 +149,13 @@ void ModelRunner::CheckPlan(const StepPlan& plan) {
   }
 
   CheckStates(plan);
+  if (plan.is_mtp()) {
+    CONTINUO_CHECK(config_.reads_mtp && !is_second && plan.block_copies.empty());
+    CONTINUO_CHECK(plan.hidden_rows.size() == rows);
+    for (const int32_t row : plan.hidden_rows) {
+      CONTINUO_CHECK(row >= 0 && row < num_hidden_rows_);
+    }
+  }
 
   CONTINUO_CHECK(plan.sample_targets.size() == samples && plan.sampling.size() == samples);
   CONTINUO_CHECK(AreOffsets(plan.bias_begin, samples, plan.biases.size()));
@@ -176,8 +183,8 @@ void ModelRunner::CheckPlan(const StepPlan& plan) {
 std::optional<PlanWords::Padding> ModelRunner::PaddingOf(const Step& step) const {
   const StepPlan& plan = *step.plan;
   const int rows = plan.num_rows();
-  const bool decodes =
-      rows > 0 && rows == plan.num_seqs() && step.distinct_rows.size() == plan.token_ids.size();
+  const bool decodes = rows > 0 && !plan.is_mtp() && rows == plan.num_seqs() &&
+                       step.distinct_rows.size() == plan.token_ids.size();
   if (!decodes) return std::nullopt;
   const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
   const int padded = std::min(PaddedRows(rows), options_.max_rows);
@@ -207,7 +214,9 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.kv_len = view(words_.kv_len());
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());
-  if (config_.num_state_layers() > 0) {
+  if (of.plan->is_mtp()) {
+    step.hidden_rows = view(words_.hidden_rows());
+  } else if (config_.num_state_layers() > 0) {
     step.states = {step.kv.query_begin, view(words_.state_from()), view(words_.state_to())};
   }
   step.kv.block_tables = view(words_.block_tables(), padding.columns);
@@ -258,6 +267,8 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
     if (continues) sampler_.ResolveTokens(arrays.token_ids);
     step.token_ids = arrays.token_ids;
     RETURN_IF_ERROR(model_->Forward(arrays));
+    num_hidden_rows_ =
+        plan.is_mtp() ? static_cast<int>(step.distinct_rows.size()) : plan.num_rows();
   }
   if (samples_here() || IsAsynchronous()) sampler_.FillMasks(own, plan, fill_mask);
   step.host_samples.clear();

@@ -132,6 +132,7 @@ class ModelRunner : public Executor {
   DeviceArray block_copies_;
   PlanWords words_;  // the host's copy of step_arrays_
 
+  int num_hidden_rows_ = 0;           // that a step of the MTP module can read
   std::vector<int32_t> slot_owners_;  // of CheckStates: a sequence of the step for each slot
 
   std::array<Step, 2> steps_;

@@ -39,6 +39,11 @@ void PlanWords::Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, 
     add(7, plan.state_from, -1, 0);
     add(8, plan.state_to, -1, 0);
   }
+  parts_[9] = {};
+  if (plan.is_mtp()) {
+    CONTINUO_CHECK(padding.num_sequences == 0);
+    add(9, plan.hidden_rows, 0, 0);
+  }
   // The table is last, since it alone grows with the length of the sequences.
   Begin(6);
   const auto columns = static_cast<size_t>(padding.columns);

@@ -40,13 +40,14 @@ class PlanWords {
   Part state_from() const { return parts_[7]; }
   Part state_to() const { return parts_[8]; }
   Part block_tables() const { return parts_[6]; }  // [sequences, columns]
+  Part hidden_rows() const { return parts_[9]; }   // empty but in a step of the MTP module
 
  private:
   void Begin(size_t part);
   void End(size_t part) { parts_[part].size = words_.size() - parts_[part].begin; }
 
   std::vector<int32_t> words_;
-  std::array<Part, 9> parts_;
+  std::array<Part, 10> parts_;
 };
 
 }  // namespace continuo::model

@@ -28,7 +28,7 @@ std::span<const T> PartOf(const std::vector<T>& values, const std::vector<int32_
 }
 
 int32_t PositionOf(const StepPlan& plan, size_t sample) {
-  return plan.positions[static_cast<size_t>(plan.sample_rows[sample])] + 1;
+  return plan.positions[static_cast<size_t>(plan.sample_rows[sample])] + (plan.is_mtp() ? 2 : 1);
 }
 
 }  // namespace

@@ -258,7 +258,8 @@ std::string ByteLevelTokenizerJson(int vocab_size, const std::vector<int32_t>& s
 }
 
 absl::Status WriteRandomModel(const RandomModelOptions& options) {
-  ASSIGN_OR_RETURN(const ModelConfig config, ParseModelConfig(options.config_json, ""));
+  ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(options.config_json, ""));
+  if (options.mtp) RETURN_IF_ERROR(AddMtpLayer(config));
   ASSIGN_OR_RETURN(const Format format, FormatOf(options.dtype));
   if (options.shard_bytes < 1) {
     return absl::InvalidArgumentError(

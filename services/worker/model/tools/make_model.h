@@ -16,6 +16,7 @@ struct RandomModelOptions {
   uint64_t seed = 0;
   std::string dtype = "bf16";              // bf16, fp16 or fp32: as stored
   int64_t shard_bytes = int64_t{4} << 30;  // more weights than this are divided into shards
+  bool mtp = false;  // the module for multi-token prediction, too; of families that have one
   std::string tokenizer_dir;  // whose tokenizer files are copied; empty: a byte-level one is made
 };
 

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   app.add_option("--dtype", options.dtype, "bf16, fp16 or fp32")->capture_default_str();
   app.add_option("--shard_bytes", options.shard_bytes, "largest safetensors file, in bytes")
       ->capture_default_str();
+  app.add_flag("--mtp", options.mtp, "write the module for multi-token prediction, too");
   app.add_option("--tokenizer", options.tokenizer_dir,
                  "folder whose tokenizer is copied (default: a byte-level one is made)");
   CLI11_PARSE(app, argc, argv);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -19,8 +20,10 @@ namespace continuo::testing {
 
 inline model::LoadedModel LoadOn(const TinyModel& model, const std::string& device,
                                  bool deterministic = false, const std::string& kv_dtype = "auto",
-                                 const std::string& weights = "auto", bool graphs = true) {
+                                 const std::string& weights = "auto", bool graphs = true,
+                                 bool reads_mtp = false) {
   model::LoadOptions options;
+  options.reads_mtp = reads_mtp;
   options.source.dir = model.dir();
   options.device.device = device;
   options.device.deterministic = deterministic;
@@ -119,6 +122,36 @@ inline std::vector<float> DecodeScores(model::LoadedModel& model, int num_steps)
   return scores;
 }
 
+// Returns the log-probabilities of ScoredSteps, and those that the MTP module gives behind each of
+// their rows, and behind its own of the last step.
+inline std::vector<float> MtpScores(model::LoadedModel& model) {
+  std::vector<float> scores;
+  const auto run = [&](const model::StepPlan& plan) {
+    const auto result = model.executor->Run(plan, [](std::span<uint32_t>) {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    CONTINUO_CHECK(result.ok());
+    for (const model::TokenScore& score : result->scores) scores.push_back(score.logprob);
+  };
+  constexpr int32_t kGuess = 5;  // of which the module tells the log-probability
+  model::StepPlan module;
+  for (model::StepPlan& step : ScoredSteps(model.config.vocab_size, model.block_size)) {
+    module = step;
+    PlaceStates(step);
+    run(step);
+    module.token_ids = step.sample_targets;  // the token behind each row
+    std::ranges::fill(module.sample_targets, kGuess);
+    for (int32_t row = 0; row < module.num_rows(); ++row) module.hidden_rows.push_back(row);
+    run(module);
+  }
+  CONTINUO_CHECK(module.num_rows() == 1);
+  module.token_ids[0] = kGuess;
+  for (std::vector<int32_t>* const at : {&module.positions, &module.kv_slots, &module.kv_len}) {
+    ++at->front();
+  }
+  run(module);
+  return scores;
+}
+
 inline void ExpectSameScores(const std::vector<float>& got, const std::vector<float>& expected,
                              float tolerance) {
   ASSERT_EQ(got.size(), expected.size());
@@ -196,6 +229,21 @@ inline void CheckModels(const std::string& device) {
       model::LoadedModel other = LoadOn(files, device);
       const bool narrow = std::string(dtype) == "bf16";
       ExpectSameScores(Scores(other), Scores(cpu), narrow ? 0.1f : 1e-3f);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// The same of a module for multi-token prediction, which reads what the model left on the device.
+inline void CheckMtp(const std::string& device) {
+  for (const FamilyCase& c : {FamilyCase{"qwen3_5_text"}, FamilyCase{"qwen3_next", true, 13}}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      SCOPED_TRACE(std::string(c.family) + " " + dtype);
+      const TinyModel files({.family = c.family, .seed = c.seed, .mtp = true, .dtype = dtype});
+      model::LoadedModel cpu = LoadOn(files, "cpu", false, "auto", "auto", true, true);
+      model::LoadedModel other = LoadOn(files, device, false, "auto", "auto", true, true);
+      const bool narrow = std::string(dtype) == "bf16";
+      ExpectSameScores(MtpScores(other), MtpScores(cpu), narrow ? 0.1f : 1e-3f);
       if (::testing::Test::HasFatalFailure()) return;
     }
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/worker/engine/draft/mtp_drafter.h"
 #include "services/worker/engine/schedule/scheduler.h"
 #include "tests/testing/fake_executor.h"
 #include "tests/testing/manual_clock.h"
@@ -31,18 +32,21 @@ struct Received {
 class Harness {
  public:
   explicit Harness(
-      EngineOptions options = {}, std::function<absl::Duration(const model::StepPlan&)> cost =
-                                      [](const model::StepPlan&) { return absl::Milliseconds(10); })
+      EngineOptions options = {},
+      std::function<absl::Duration(const model::StepPlan&)> cost =
+          [](const model::StepPlan&) { return absl::Milliseconds(10); },
+      bool has_mtp = false)  // its module drafts
       : options_(Filled(options)),
         executor_({.num_blocks = options_.num_blocks,
                    .block_size = options_.block_size,
                    .num_state_slots = options_.num_state_slots,
                    .vocab_size = options_.vocab_size,
+                   .has_mtp = has_mtp,
                    .clock = &clock_,
                    .cost = std::move(cost),
                    .is_asynchronous = true,
                    .leaves_sample = [this] { return leaves_samples; }}),
-        scheduler_(options_, &metrics_) {}
+        scheduler_(has_mtp ? WithModule() : options_, &metrics_) {}
 
   // Adds a request; ids count from 1 if none is given.
   RequestId Add(Request request) {
@@ -123,8 +127,15 @@ class Harness {
   const absl::Status& status() const { return status_; }
   int64_t tokens() const { return tokens_; }
   int64_t steps() const { return steps_; }
+  FakeExecutor& executor() { return executor_; }
 
  private:
+  EngineOptions WithModule() {
+    EngineOptions options = options_;
+    options.drafter =
+        std::make_shared<MtpDrafter>(options.block_size, options.vocab_size, &executor_, &clock_);
+    return options;
+  }
   static EngineOptions Filled(EngineOptions options) {
     if (options.num_blocks == 0) options.num_blocks = 256;
     if (options.vocab_size == 0) options.vocab_size = 50;

@@ -17,6 +17,7 @@ namespace continuo::model {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::TinyModel;
 
@@ -265,6 +266,55 @@ TEST(LoaderTest, ASecondStartTakesPackedWeightsFromTheCacheAndOfThisModelAlone) 
   EXPECT_FALSE(load(model, 1, cache).weights_from_cache) << "other parts";
   EXPECT_FALSE(load(other, 2, cache).weights_from_cache) << "other weights";
   EXPECT_TRUE(load(other, 2, cache).weights_from_cache);
+}
+
+// The module for multi-token prediction takes memory where it is asked for, and no answer depends
+// on it.
+TEST(LoaderTest, MtpModulesAreReadWhereTheyAreAskedFor) {
+  const TinyModel model({.family = "qwen3_5_text", .num_layers = 3, .mtp = true});
+  LoadOptions options = Options(model);
+  options.source.weights_cache = model.dir() + "/cache";
+  const auto without = LoadModel(options);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_FALSE(without->has_mtp);
+  EXPECT_THAT(without->config.warnings,
+              Contains(AllOf(HasSubstr("skipped: "), HasSubstr(" of mtp.; --speculation=mtp"))));
+  options.reads_mtp = true;
+  for (const bool again : {false, true}) {
+    const auto with = LoadModel(options);
+    ASSERT_TRUE(with.ok()) << with.status();
+    EXPECT_TRUE(with->has_mtp);
+    EXPECT_TRUE(with->cache_status.ok()) << with->cache_status;
+    EXPECT_EQ(with->weights_from_cache, again);
+    EXPECT_TRUE(with->config.warnings.empty());
+    EXPECT_EQ(with->fingerprint.weights, without->fingerprint.weights);
+    EXPECT_EQ(with->fingerprint.config, without->fingerprint.config);
+    EXPECT_EQ(with->num_parameters, without->num_parameters);
+    // One layer of three has keys and values, and the module's.
+    EXPECT_EQ(with->bytes_per_block, 2 * without->bytes_per_block);
+    EXPECT_EQ(EstimateLoad(options)->bytes_per_block, with->bytes_per_block);
+    EXPECT_GT(with->ranks[0].weight_bytes, without->ranks[0].weight_bytes + 2 * 48 * 48 * 4);
+  }
+  options.reads_mtp = false;
+  EXPECT_TRUE(LoadModel(options)->weights_from_cache);
+}
+
+TEST(LoaderTest, ModelsWithoutAnMtpModuleAreRefusedByName) {
+  const TinyModel other, absent({.family = "qwen3_5_text"});
+  const TinyModel dedicated({.family = "qwen3_5_text",
+                             .mtp = true,
+                             .extra_config = R"({"mtp_use_dedicated_embeddings": true})"});
+  LoadOptions options = Options(other);
+  options.reads_mtp = true;
+  EXPECT_THAT(Error(options),
+              AllOf(HasSubstr("--speculation=mtp: no module"), HasSubstr("LlamaForCausalLM")));
+  options.source.dir = absent.dir();
+  EXPECT_THAT(Error(options),
+              AllOf(HasSubstr("--speculation=mtp: "), HasSubstr("mtp."), HasSubstr("is missing")));
+  options.source.dir = dedicated.dir();
+  EXPECT_THAT(Error(options), HasSubstr("an embedding of its own"));
+  options.reads_mtp = false;
+  EXPECT_TRUE(LoadModel(options).ok());
 }
 
 TEST(LoaderTest, BadOptionsAreRefusedByName) {
