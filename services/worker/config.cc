@@ -163,7 +163,9 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                 "Number of tokens of one step, of all sequences together.");
   flags.Integer("max_prefill_chunk", &c.max_prefill_chunk, 1, model::kMaxBatchTokens,
                 "Number of tokens of one prompt in a step.");
-  flags.Integer("max_running", &c.max_running, 1, 1 << 16, "Number of sequences in the batch.");
+  // As many sequences as a grid of CUDA blocks can have in its second and third dimension.
+  constexpr int kMostRunning = (1 << 16) - 1;
+  flags.Integer("max_running", &c.max_running, 1, kMostRunning, "Number of sequences in the batch.");
   flags.Integer("state_slots", &c.state_slots, 0, 1 << 20,
                 "Number of slots for recurrent states, of models that have them. Half as many "
                 "sequences run; the others keep prefixes. 0: four for each of --max_running, "
