@@ -168,6 +168,9 @@ void AddExperts(const ModelConfig& c, std::vector<Mechanism>& out) {
         {"groups of experts", absl::StrCat(experts.top_groups, " of ", experts.num_groups)});
   }
   if (experts.biases) out.push_back({"biases of experts", ""});
+  if (experts.latent_size > 0) {
+    out.push_back({"experts of a shorter vector", absl::StrCat(experts.latent_size, " elements")});
+  }
   if (experts.shared_size > 0) {
     out.push_back({experts.shared_gate ? "a shared expert with a gate" : "a shared expert",
                    absl::StrCat(experts.shared_size, " columns")});

@@ -174,6 +174,8 @@ constexpr std::pair<std::string_view, std::string_view> kMixerParts[] = {
     {"ffn_up", "mixer.up_proj"},
     {"ffn_down", "mixer.down_proj"},
     {"ffn_gate_inp", "mixer.gate"},
+    {"ffn_latent_down", "mixer.fc1_latent_proj"},
+    {"ffn_latent_up", "mixer.fc2_latent_proj"},
     {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
     {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
     {"ssm_in", "mixer.in_proj"},

@@ -61,6 +61,7 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"ssm.group_count", kWithStates},
     {"ssm.time_step_rank", kWithStates},
     {"ssm.inner_size", kWithStates},
+    {"moe_latent_size", "nemotron_h_moe"},
     {"expert_shared_count", "glm4moe deepseek2 nemotron_h_moe"},
     {"expert_group_count", "glm4moe deepseek2 nemotron_h_moe"},
     {"expert_group_used_count", "glm4moe deepseek2 nemotron_h_moe"},

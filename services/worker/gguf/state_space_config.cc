@@ -179,6 +179,9 @@ class StateSpaceConverter {
     json_["layers_block_type"] = std::move(types);
     json_["intermediate_size"] = RowsOf("ffn_up.weight").value_or(1);
     json_["mlp_bias"] = HasAny("ffn_up.bias");
+    if (file_.Find(Key("moe_latent_size")) != nullptr) {
+      ASSIGN_OR_RETURN(json_["moe_latent_size"], Size("moe_latent_size", kMaxSize));
+    }
     SetEpsilon();
     const char* const shared = "shared_expert_intermediate_size";
     if (json_.contains(shared)) json_["moe_shared_expert_intermediate_size"] = json_[shared];

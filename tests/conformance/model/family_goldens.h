@@ -55,6 +55,7 @@ inline constexpr const char* kFamilyGoldens[] = {
     "granite_hybrid_dense",
     "nemotron_h",
     "nemotron_h_moe",
+    "nemotron_h_latent",
     "mamba2",
     "llama_yarn",
     "minicpm",

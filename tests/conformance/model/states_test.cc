@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, StatesTest,
                          ::testing::Values("lfm2", "lfm2_bias", "lfm2_moe", "qwen3_5",
                                            "qwen3_5_moe", "qwen3_next", "granite_hybrid",
                                            "granite_hybrid_dense", "nemotron_h", "nemotron_h_moe",
-                                           "mamba2"),
+                                           "nemotron_h_latent", "mamba2"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

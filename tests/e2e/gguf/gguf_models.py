@@ -138,6 +138,9 @@ FAMILIES |= {
     "nemotron_h_moe": ("nemotron_h_moe", NEMOTRON_H | {
         "hybrid_override_pattern": "ME*ME", "n_routed_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 256, "moe_shared_expert_intermediate_size": 512, "routed_scaling_factor": 2.5}),
+    "nemotron_h_latent": ("nemotron_h_moe", NEMOTRON_H | {
+        "hybrid_override_pattern": "ME*ME", "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_latent_size": 256,
+        "moe_intermediate_size": 256, "moe_shared_expert_intermediate_size": 512, "routed_scaling_factor": 2.5}),
     "mamba2": ("mamba2", {"architectures": ["Mamba2ForCausalLM"], "num_attention_heads": None,
                           "num_key_value_heads": None, "rms_norm_eps": None, "layer_norm_epsilon": 1e-5,
                           "num_heads": 8, "head_dim": 64, "n_groups": 2, "state_size": 32, "conv_kernel": 4,
@@ -312,6 +315,8 @@ class Writer:
             out.add_expert_weights_norm(True)
             out.add_expert_weights_scale(config["routed_scaling_factor"])
             out.add_expert_group_count(1)
+        if "moe_latent_size" in config:
+            out.add_moe_latent_size(config["moe_latent_size"])
         return ([config["num_key_value_heads"] * (part == "*") for part in pattern],
                 [inner * (part == letter) for part in pattern])
 

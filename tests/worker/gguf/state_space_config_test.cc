@@ -87,7 +87,8 @@ TEST(StateSpaceConfigTest, PartsOfNemotronAreThoseOfItsTensors) {
       .Number("feed_forward_length", std::vector<float>{0, 20, 0})
       .Number("expert_count", uint32_t{6})
       .Number("expert_used_count", uint32_t{2})
-      .Number("expert_shared_feed_forward_length", uint32_t{28});
+      .Number("expert_shared_feed_forward_length", uint32_t{28})
+      .Number("moe_latent_size", uint32_t{12});
   const json config = ConfigOfModel(model);
   ASSERT_TRUE(config.is_object()) << config;
   EXPECT_EQ(config["layers_block_type"], json({"linear_attention", "moe", "full_attention"}));
@@ -100,6 +101,7 @@ TEST(StateSpaceConfigTest, PartsOfNemotronAreThoseOfItsTensors) {
   EXPECT_EQ(config["use_conv_bias"], true);
   EXPECT_EQ(config["n_routed_experts"], 6);
   EXPECT_EQ(config["moe_shared_expert_intermediate_size"], 28);
+  EXPECT_EQ(config["moe_latent_size"], 12);
   EXPECT_FALSE(config.contains("rms_norm_eps"));
   EXPECT_TRUE(config.contains("layer_norm_epsilon"));
 

@@ -113,6 +113,7 @@ std::string RareSummary(const ModelConfig& c) {
     absl::StrAppend(&text, " router=", e.by_sigmoid, ",", e.correction, ",", e.num_groups, ",",
                     e.top_groups, ",", e.by_top_two, ",", Bits(e.factor), ",", e.biases);
   }
+  if (e.latent_size > 0) absl::StrAppend(&text, " latent_experts=", e.latent_size);
   if (e.shared_size > 0) absl::StrAppend(&text, " shared=", e.shared_size, ",", e.shared_gate);
   if (c.residual_scale != 1 || c.logit_scale != 1) {
     absl::StrAppend(&text, " multipliers=", Bits(c.residual_scale), ",", Bits(c.logit_scale));

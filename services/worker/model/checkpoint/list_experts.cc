@@ -62,6 +62,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
   const ExpertsConfig& experts = c.experts;
   const int64_t hidden = c.hidden_size, inner = experts.intermediate_size;
   const int64_t shared = experts.shared_size;
+  const int64_t width = experts.latent_size > 0 ? experts.latent_size : hidden;
   const ExpertTensorNames names = TensorNamesOf(experts.names);
   const std::string block = layer + names.block;
   const auto count = static_cast<size_t>(experts.num_experts);
@@ -81,13 +82,17 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
       list.last().rows = {0, 1};
     }
   }
+  if (experts.latent_size > 0) {
+    list.Matrix(block + "fc1_latent_proj", width, hidden, Cut::kWhole, w.latent_in);
+    list.Matrix(block + "fc2_latent_proj", hidden, width, Cut::kWhole, w.latent_out);
+  }
   const auto name = [&](size_t e, const char* own) {
     return absl::StrCat(block, "experts.", e, ".", own);
   };
   for (size_t e = 0; e < count; ++e) {
-    list.Matrix(name(e, names.gate), inner, hidden, Cut::kExpertRows, w.gate[e]);
-    if (c.gated) list.Matrix(name(e, names.up), inner, hidden, Cut::kExpertRows, w.up[e]);
-    list.Matrix(name(e, names.down), hidden, inner, Cut::kExpertColumns, w.down[e]);
+    list.Matrix(name(e, names.gate), inner, width, Cut::kExpertRows, w.gate[e]);
+    if (c.gated) list.Matrix(name(e, names.up), inner, width, Cut::kExpertRows, w.up[e]);
+    list.Matrix(name(e, names.down), width, inner, Cut::kExpertColumns, w.down[e]);
   }
   const auto biases = [&](const char* own, int64_t n, Cut cut, kernels::Tensor& stack) {
     for (size_t e = 0; e < count; ++e) list.Row(name(e, own) + ".bias", n, cut, stack);
@@ -95,7 +100,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
   if (experts.biases) {
     biases(names.gate, inner, Cut::kExpertRows, w.gate_bias);
     biases(names.up, inner, Cut::kExpertRows, w.up_bias);
-    biases(names.down, hidden, Cut::kWhole, w.down_bias);
+    biases(names.down, width, Cut::kWhole, w.down_bias);
   }
   if (shared == 0) return;
   const std::string prefix = layer + names.shared;

@@ -20,13 +20,16 @@ namespace continuo::model {
 // One rank's part of the experts of a layer. X: this rank's inner columns of an expert, S: those of
 // the shared one.
 struct ExpertsWeights {
-  kernels::Weight router;                  // [num_experts, hidden]
-  kernels::Tensor router_bias;             // [num_experts]
-  kernels::Tensor correction;              // [num_experts]
-  std::vector<kernels::Weight> gate, up;   // [X, hidden]
-  std::vector<kernels::Weight> down;       // [hidden, X]
-  kernels::Tensor gate_bias, up_bias;      // [num_experts, X]
-  kernels::Tensor down_bias;               // [num_experts, hidden]
+  kernels::Weight router;                 // [num_experts, hidden]
+  kernels::Tensor router_bias;            // [num_experts]
+  kernels::Tensor correction;             // [num_experts]
+  std::vector<kernels::Weight> gate, up;  // [X, hidden]
+  std::vector<kernels::Weight> down;      // [hidden, X]
+  kernels::Tensor gate_bias, up_bias;     // [num_experts, X]
+  kernels::Tensor down_bias;              // [num_experts, hidden]
+  // Where there is a latent_size L, which takes hidden's place in the experts' matrices:
+  kernels::Weight latent_in;               // [L, hidden]
+  kernels::Weight latent_out;              // [hidden, L]
   kernels::Weight shared_gate, shared_up;  // [S, hidden]
   kernels::Weight shared_down;             // [hidden, S]
   kernels::Weight shared_switch;           // [1, hidden]: of the shared one's sigmoid

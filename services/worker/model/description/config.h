@@ -110,6 +110,10 @@ struct ExpertsConfig {
   bool by_top_two = false;
   double factor = 1;  // of the weights
 
+  // Experts read a projection of the input to so many elements, and what they give is projected
+  // back once it has been summed; 0: they read the input itself.
+  int latent_size = 0;  // without biases and shared_gate
+
   // An MLP that all tokens pass, added to the chosen experts' sum: its inner columns, 0: there is
   // none.
   int shared_size = 0;

@@ -89,7 +89,9 @@ void IgnoreExperts(const ExpertFacts& facts, JsonObject& json) {
   for (const char* field : {facts.per_token_field, facts.size_field}) json.Raw(field);
   if (facts.layers != ExpertLayers::kListed) return;
   if (facts.normalise_field != nullptr) json.Raw(facts.normalise_field);
-  if (facts.shared_field != nullptr) json.Raw(facts.shared_field);
+  for (const char* field : {facts.shared_field, facts.latent_field}) {
+    if (field != nullptr) json.Raw(field);
+  }
   if (facts.scaled) json.Raw("routed_scaling_factor");
   if (!facts.by_groups) return;
   for (const char* field : {"topk_method", "n_group", "topk_group"}) json.Raw(field);
@@ -142,6 +144,10 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
   if (facts.by_groups) ReadGroups(facts, json, experts);
   experts.factor = facts.factor;
   if (facts.scaled) experts.factor = json.Number("routed_scaling_factor", 1e-6, 1e6, facts.factor);
+  if (facts.latent_field != nullptr && !json.Raw(facts.latent_field).is_null()) {
+    experts.latent_size = number(facts.latent_field, 1, kMaxHiddenSize, 1);
+    if (config.mlp_bias) json.Fail(facts.latent_field, "with biases (mlp_bias) is not supported");
+  }
   if (facts.shared_field != nullptr) {
     const bool by_count = facts.shared_unit == SharedUnit::kExperts;
     const int64_t unit = by_count ? experts.intermediate_size : 1;

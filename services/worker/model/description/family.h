@@ -94,6 +94,7 @@ struct ExpertFacts {
   bool scaled = false;  // reads routed_scaling_factor
   double factor = 1;
 
+  const char* latent_field = nullptr;  // of ExpertsConfig::latent_size
   const char* shared_field = nullptr;
   SharedUnit shared_unit = SharedUnit::kColumns;
   int shared = 0;

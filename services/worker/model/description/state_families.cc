@@ -112,7 +112,7 @@ constexpr Family kStates[] = {
      .ignored = "mamba_chunk_size init_method"},
     {.architecture = "NemotronHForCausalLM",
      .model_type = "nemotron_h",
-     .title = "Nemotron-H and Nemotron 3 Nano",
+     .title = "Nemotron-H, Nemotron 3 Nano and Super",
      .context_length = 4096,
      .vocab_size = 131072,
      .intermediate_size = 21504,
@@ -142,10 +142,11 @@ constexpr Family kStates[] = {
                  .by_groups = true,
                  .by_top_two = true,
                  .scaled = true,
+                 .latent_field = "moe_latent_size",
                  .shared_field = "moe_shared_expert_intermediate_size",
                  .shared = 7688},
      .expected = R"({"use_bias": false, "mamba_proj_bias": false, "mamba_hidden_act": "silu",
-                     "moe_latent_size": null, "n_shared_experts": 1})",
+                     "n_shared_experts": 1})",
      .ignored = "chunk_size expand mamba_ssm_cache_dtype moe_shared_expert_overlap "
                 "mtp_hybrid_override_pattern mtp_layers_block_type num_logits_to_keep "
                 "rescale_prenorm_residual residual_in_fp32 rms_norm_eps "

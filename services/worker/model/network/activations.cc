@@ -29,6 +29,11 @@ Activations Activations::First(int64_t rows) const {
                                   &first.shared_gate,
                                   &first.shared_up,
                                   &first.shared_switch,
+                                  &first.shared_sum,
+                                  &first.latent_in,
+                                  &first.latent_out,
+                                  &first.latent_zeros,
+                                  &first.latent_sum,
                                   &first.latent_q,
                                   &first.latent_kv,
                                   &first.rotated_k,
@@ -59,7 +64,7 @@ Activations Activations::First(int64_t rows) const {
   for (kernels::Tensor* tensor : {&first.routes.rows, &first.expert_gate, &first.expert_up}) {
     tensor->shape[0] = entries;
   }
-  first.expert_sum.shape[0] = has_shared ? entries + rows : entries;
+  first.expert_sum.shape[0] = has_shared && shared_sum.size() == 0 ? entries + rows : entries;
   return first;
 }
 
@@ -127,7 +132,16 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->expert_gate, activations, entries, s.expert_inner.size());
     if (c.gated) place(b->expert_up, activations, entries, s.expert_inner.size());
     b->has_shared = c.experts.shared_size > 0;
-    place(b->expert_sum, kernels::DType::kF32, b->has_shared ? entries + rows : entries, hidden);
+    if (const int64_t latent = c.experts.latent_size; latent > 0) {
+      place(b->expert_sum, kernels::DType::kF32, entries, latent);
+      if (b->has_shared) place(b->shared_sum, kernels::DType::kF32, rows, hidden);
+      for (kernels::Tensor* const t : {&b->latent_in, &b->latent_out, &b->latent_zeros}) {
+        place(*t, activations, rows, latent);
+      }
+      place(b->latent_sum, kernels::DType::kF32, rows, latent);
+    } else {
+      place(b->expert_sum, kernels::DType::kF32, b->has_shared ? entries + rows : entries, hidden);
+    }
     if (b->has_shared) {
       place(b->shared_gate, activations, rows, s.shared_inner.size());
       if (c.gated) place(b->shared_up, activations, rows, s.shared_inner.size());

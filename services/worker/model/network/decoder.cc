@@ -17,7 +17,7 @@
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/network/activations.h"
-#include "services/worker/model/network/config_ops.h"
+#include "services/worker/model/network/mlp_layers.h"
 #include "services/worker/model/network/rope.h"
 #include "services/worker/model/network/state_layers.h"
 
@@ -53,7 +53,7 @@ class Decoder : public Model {
         cache_(parts.cache),
         states_(parts.states),
         state_layers_(parts.config, parts.shard, parts.device, parts.communicator),
-        gate_function_(GateFunctionOf(parts.config.activation)) {
+        mlps_(parts.config, parts.shard, parts.device, parts.communicator) {
     attention_.num_heads = static_cast<int>(shard_.heads.size());
     attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
     attention_.head_dim = config_.head_dim;
@@ -96,7 +96,7 @@ class Decoder : public Model {
       RETURN_IF_ERROR(device_.Synchronize());
     }
     if (config_.num_state_layers() > 0) RETURN_IF_ERROR(state_layers_.Prepare(all_));
-    host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
+    RETURN_IF_ERROR(mlps_.Prepare(all_));
     for (size_t i = 0; i < config_.ropes.size(); ++i) {
       const std::vector<float> frequencies =
           RopeFrequencies(config_.ropes[i], config_.rotary_dim, config_.context_length);
@@ -240,10 +240,13 @@ class Decoder : public Model {
       AddMixed(w, layer, config_.has_mlp(layer) ? Norm{w.mlp_gain, w.mlp_shift} : next);
     }
     if (!config_.has_mlp(layer)) return true;
+    // The input becomes that of the next layer, normalised with `next`.
     if (config_.has_experts(layer)) {
-      Experts(w, next);
+      mlps_.Experts(w.experts, input_, buffers_);
+      NextInput(kernels::Tensor{}, w.mlp_output_gain, next);
     } else {
-      Mlp(w, next);
+      mlps_.Dense(w, input_, buffers_);
+      NextInput(w.down_bias, w.mlp_output_gain, next);
     }
     return true;
   }
@@ -448,77 +451,6 @@ class Decoder : public Model {
     }
   }
 
-  // The input becomes that of the next layer, normalised with `next`.
-  void Mlp(const LayerWeights& w, const Norm& next) {
-    const kernels::MatMulInput inner =
-        Inner({buffers_.gate, w.gate, w.gate_bias}, {buffers_.up, w.up, w.up_bias});
-    ops_.matmul.MatMulSplitK(buffers_.sum, inner, w.down, shard_.inner_splits);
-    comm_.AllReduceSum(buffers_.sum);
-    NextInput(w.down_bias, w.mlp_output_gain, next);
-  }
-
-  // Computes the inner rows of an MLP, which its last product takes.
-  kernels::MatMulInput Inner(const kernels::Product& gate, const kernels::Product& up) {
-    if (config_.gated) {
-      return ops_.matmul.GatedMatMul(input_, gate, up, gate_function_, all_.prepared);
-    }
-    ops_.matmul.MatMul(gate.out, input_, gate.w, gate.bias);
-    Activate(gate.out);
-    return gate.out;
-  }
-
-  // Applies the activation function where there is no `up`.
-  void Activate(kernels::Tensor x) { ops_.rows.GateMul(gate_function_, x, x, kernels::Tensor{}); }
-
-  // Every rank picks the same experts and holds a part of each. The K splits of an expert are
-  // summed before the experts are: each expert's result is rounded once, whatever the number of
-  // ranks. The shared expert's splits go the same way.
-  void Experts(const LayerWeights& layer, const Norm& next) {
-    kernels::ExpertOps& experts = ops_.experts;
-    const ExpertsWeights& w = layer.experts;
-    ops_.matmul.MatMul(buffers_.router_logits, buffers_.h, w.router, w.router_bias);
-    kernels::ExpertRoutes routes = buffers_.routes;
-    kernels::Routing routing = RoutingOf(config_.experts);
-    routing.correction = w.correction;
-    experts.RouteExperts(routes, buffers_.router_logits, routing);
-    const int64_t entries = routes.rows.size();
-    if (experts.NeedsHostRoutes(buffers_.h.dtype, w.gate, entries)) {
-      device_.CopyOut(host_expert_begin_.data(), routes.expert_begin);
-      // After an error the ops do nothing, and the end of the step returns it.
-      (void)device_.Synchronize();
-      routes.host_expert_begin = host_expert_begin_;
-    }
-    if (config_.gated) {
-      experts.GatedExpertMatMul(buffers_.expert_gate, buffers_.expert_up, buffers_.h,
-                                {w.gate, w.gate_bias}, {w.up, w.up_bias}, routes, gate_function_);
-    } else {
-      experts.ExpertMatMul(buffers_.expert_gate, buffers_.h, {w.gate, w.gate_bias}, routes,
-                           /*by_entry=*/false);
-      Activate(buffers_.expert_gate);
-    }
-    const kernels::Tensor sums = RowsOf(buffers_.expert_sum, 0, entries);
-    experts.ExpertMatMulSplitK(sums, buffers_.expert_gate, w.down, routes, shard_.expert_splits);
-    kernels::ExpertAddends addends = {.bias = w.down_bias};
-    if (buffers_.has_shared) {
-      addends.shared = RowsOf(buffers_.expert_sum, entries, buffers_.h.rows());
-      SharedExpert(w, addends.shared);
-      if (config_.experts.shared_gate) addends.shared_gate = buffers_.shared_switch;
-    }
-    comm_.AllReduceSum(buffers_.expert_sum);
-    experts.CombineExperts(buffers_.sum, sums, routes, addends);
-    NextInput(kernels::Tensor{}, layer.mlp_output_gain, next);
-  }
-
-  // Writes this rank's part of what the shared expert makes of the input.
-  void SharedExpert(const ExpertsWeights& w, kernels::Tensor out) {
-    if (config_.experts.shared_gate) {
-      ops_.matmul.MatMul(buffers_.shared_switch, buffers_.h, w.shared_switch, kernels::Tensor{});
-    }
-    const kernels::MatMulInput inner =
-        Inner({buffers_.shared_gate, w.shared_gate, {}}, {buffers_.shared_up, w.shared_up, {}});
-    ops_.matmul.MatMulSplitK(out, inner, w.shared_down, shard_.shared_splits);
-  }
-
   // Makes `sum` what is added to the residual stream: normalised with output_gain, unless that is
   // empty, and multiplied. Biases were multiplied at load.
   void FinishSum(kernels::Tensor output_gain) {
@@ -560,9 +492,9 @@ class Decoder : public Model {
   const KvCache& cache_;
   const StateCache* const states_;
   StateLayers state_layers_;
+  MlpLayers mlps_;
   std::vector<int> places_;  // of each layer in cache_, or in states_; -1: it has none
   int last_mixer_ = 0;
-  const kernels::GateFunction gate_function_;
   kernels::AttentionParams attention_;
   float embedding_scale_ = 1;
   void* memory_ = nullptr;
@@ -571,8 +503,6 @@ class Decoder : public Model {
   kernels::MatMulInput input_;  // the current layer's input, normalised; h
   kernels::Tensor mixed_;       // the input of the current layer's output projection
   kernels::Tensor hidden_;      // of the last pass's wanted rows
-  // A copy of the current layer's expert_begin, where products need it.
-  std::vector<int32_t> host_expert_begin_;
 };
 
 }  // namespace

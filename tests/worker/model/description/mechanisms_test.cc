@@ -314,7 +314,12 @@ TEST(MechanismsTest, PartsAreListed) {
   EXPECT_THAT(error({{"layers_block_type", {"mamba", 1}}}), HasSubstr("layers_block_type"));
   EXPECT_THAT(error({{"n_groups", 4}}), HasSubstr("n_groups"));
   EXPECT_THAT(error({{"mlp_hidden_act", "relu"}}), HasSubstr("mlp_hidden_act"));
-  EXPECT_THAT(error({{"moe_latent_size", 16}}), HasSubstr("moe_latent_size"));
+  EXPECT_EQ(Parse(With(config, {{"moe_latent_size", 16}}))->experts.latent_size, 16);
+  EXPECT_EQ(Parse(With(config, {{"moe_latent_size", nullptr}}))->experts.latent_size, 0);
+  for (const json& wrong : {json(0), json(-1), json("x"), json(1 << 20)}) {
+    EXPECT_THAT(error({{"moe_latent_size", wrong}}), HasSubstr("moe_latent_size"));
+  }
+  EXPECT_THAT(error({{"moe_latent_size", 16}, {"mlp_bias", true}}), HasSubstr("mlp_bias"));
   EXPECT_THAT(Error(With(Llama(), {{"hidden_act", "relu2"}})), HasSubstr("relu2")) << "a gated MLP";
 }
 
