@@ -33,6 +33,14 @@ def has_image_volume(o):
         "image" in volume for volume in o["spec"]["template"]["spec"].get("volumes", []))
 
 
+def for_ipv4(o):
+    """The object as a cluster of IPv4 alone takes it, which is what network.sh makes."""
+    spec = o.get("spec", {})
+    if o["kind"] == "Service" and "IPv6" in spec.get("ipFamilies", []):
+        spec["ipFamilies"], spec["ipFamilyPolicy"] = ["IPv4"], "SingleStack"
+    return o
+
+
 def put_definitions():
     """The operators' definitions, without the operators."""
     for _, path in crds.files():
@@ -44,7 +52,7 @@ def main():
     put_definitions()
     apply([NAMESPACE])
     for example in chart.EXAMPLES:
-        objects = [o for o in chart.objects("-f", example, namespace="examples")
+        objects = [for_ipv4(o) for o in chart.objects("-f", example, namespace="examples")
                    if not has_image_volume(o)]
         # A pod's account has to exist, and a dry run makes none.
         apply([o for o in objects if o["kind"] == "ServiceAccount"])
