@@ -74,9 +74,11 @@ class SpeculationTest(unittest.TestCase):
             model = state_models.make("qwen3_5", pathlib.Path(folder), "--mtp", dtype="bf16")
             halve_layers(model / "model.safetensors", 0, 3)
             let_module_agree(model / "model.safetensors")
-            plain = self.start("--speculation=off", model=model)
-            drafting = self.start("--speculation=mtp", "--tensor_parallel=2", model=model)
-            self.assertEqual(*(self.fingerprint(worker) for worker in (plain, drafting)))
+            plain = self.start("--speculation=off", model=model, wait=False)
+            drafting = self.start("--speculation=mtp", "--tensor_parallel=2", model=model, wait=False)
+            self.assertEqual(*(worker.wait_for_log("loaded")["fingerprint"] for worker in (plain, drafting)))
+            for worker in (plain, drafting):
+                worker.wait_until_listening()
             checked, accepted = self.compare(plain, drafting)
         print(f"module: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
         self.assertGreater(accepted, 100)
@@ -98,9 +100,6 @@ class SpeculationTest(unittest.TestCase):
 
     def start(self, *flags, model=fleet.DEMO_MODEL, **keywords):
         return fleet.start_worker(model, "--threads=1", "--kv_blocks=512", *flags, **keywords)
-
-    def fingerprint(self, worker):
-        return worker.wait_for_log("loaded")["fingerprint"]
 
     def compare(self, plain, drafting):
         """Drafts checked and accepted by `drafting`, after all requests."""

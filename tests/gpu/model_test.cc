@@ -28,6 +28,7 @@ class GpuModelTest : public ::testing::Test {
 };
 
 TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
+TEST_F(GpuModelTest, LatentExpertsScoreAsOnTheCpu) { CheckLatentExperts("cuda:0"); }
 TEST_F(GpuModelTest, MtpModulesScoreAsOnTheCpu) { CheckMtp("cuda:0"); }
 
 TEST_F(GpuModelTest, EveryRouterChoosesAsOnTheCpu) { CheckRouters("cuda:0"); }

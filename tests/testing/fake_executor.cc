@@ -270,9 +270,16 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
     return absl::InternalError("too many steps have begun");
   }
   ++step_;
-  RETURN_IF_ERROR(TakeTokens(p));
-  RETURN_IF_ERROR(Check(p));
-  if (p.is_mtp()) return RunMtp(p);
+  absl::Status checked = TakeTokens(p);
+  if (checked.ok()) checked = Check(p);
+  if (!checked.ok() && p.is_mtp()) FailWith(checked);
+  RETURN_IF_ERROR(checked);
+  if (p.is_mtp()) {
+    // A drafter may go on without its module; the next step tells.
+    absl::Status status = RunMtp(p);
+    if (!status.ok()) FailWith(status);
+    return status;
+  }
   hidden_.clear();
   hidden_is_guessed_ = false;
   const int size = options_.block_size;

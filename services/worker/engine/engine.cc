@@ -170,6 +170,7 @@ absl::Status Engine::Impl::BeginStep(const Moment& now) {
   const bool may_wait = options.drafter != nullptr && options.drafter->works_in_batches();
   if (is_asynchronous && num_before == 0 && may_wait) scheduler.Deliver();
   const model::StepPlan& plan = scheduler.Schedule(now);
+  if (options.drafter != nullptr) RETURN_IF_ERROR(options.drafter->status());
   if (scheduler.num_steps_in_flight() == num_before) return absl::OkStatus();
   // The time that a drafter took is no part of the step.
   in_flight[static_cast<size_t>(num_before)] = {Now(), scheduler.predicted()};

@@ -32,6 +32,7 @@ constexpr std::string_view kOtherKeys[] = {
     "attention.temperature_scale",
     "attention.sliding_window_pattern",
     "attention.recurrent_layers",
+    "moe_latent_size",
     "rope.scaling.finetuned",
     "rope.scale_linear",
 };

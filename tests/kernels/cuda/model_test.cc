@@ -28,6 +28,14 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // This device has room for several models beside each one's margin.
 const ShimDevice kRoomy = {.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB};
 
+TEST(CudaModelTest, LatentExpertsScoreAsOnTheCpu) {
+  CudaShim::Reset({.devices = {kRoomy, kRoomy}});
+  CheckLatentExperts("cuda:0");
+  CheckLatentExperts("cuda:0,1");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
+
 TEST(CudaModelTest, MtpModulesScoreAsOnTheCpu) {
   CudaShim::Reset({.devices = {kRoomy, kRoomy}});
   CheckMtp("cuda:0");

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "services/worker/engine/requests/sequence.h"
 
@@ -17,7 +18,7 @@ struct DraftAsk {
 };
 
 // The rows of the last step in which it computed the tokens [begin, end) of a sequence, which still
-// runs.
+// runs. No other sequence has their blocks.
 struct ComputedRows {
   const Sequence* sequence = nullptr;
   int first_row = 0;
@@ -47,11 +48,13 @@ class Drafter {
   virtual void Prepare(std::span<const DraftAsk>) {}
   // Returns whether it guesses from what the target model computed in the last step. Then every
   // step is told with OnCommitted, no step overlaps another, and Prepare comes before each step,
-  // even without asks.
+  // even without asks; sequences that are asked for have blocks for the drafts.
   virtual bool reads_every_step() const { return false; }
   virtual void OnCommitted(std::span<const ComputedRows>) {}
   // Returns the predicted cost of drafts of `s` if `num_sequences` get drafts in the step.
   virtual DraftCost Cost(const Sequence& /*s*/, int /*num_sequences*/) const { return {}; }
+  // Returns the error of the engine's own executor, where that has computed drafts: it is lost.
+  virtual absl::Status status() const { return absl::OkStatus(); }
   // The sequence has finished.
   virtual void Forget(model::SequenceId) {}
 };

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "services/base/check.h"
-#include "services/worker/engine/draft/draft_sample.h"
+#include "services/worker/engine/draft/draft_plan.h"
 #include "services/worker/engine/estimate/calibration.h"
 #include "services/worker/engine/types/options.h"
 
@@ -83,19 +83,9 @@ int ModelDrafter::NumMissing(const Sequence& s, const Place& place) const {
 void ModelDrafter::AddTokens(const Work& work, std::span<const int32_t> tokens, bool samples) {
   const Place& place = *work.place;
   const auto begin = static_cast<int>(place.tokens.size());
-  const int end = begin + static_cast<int>(tokens.size()), size = options_.block_size;
-  for (int at = begin; at < end; ++at) {
-    plan_.token_ids.push_back(tokens[static_cast<size_t>(at - begin)]);
-    plan_.positions.push_back(at);
-    plan_.kv_slots.push_back(place.blocks[static_cast<size_t>(at / size)] * size + at % size);
-  }
-  plan_.sequence_ids.push_back(work.sequence->id);
-  plan_.query_begin.push_back(plan_.num_rows());
-  plan_.kv_len.push_back(end);
-  plan_.block_tables.insert(plan_.block_tables.end(), place.blocks.begin(),
-                            place.blocks.begin() + BlocksFor(end, size));
-  plan_.block_tables.resize(plan_.sequence_ids.size() * static_cast<size_t>(plan_.max_blocks),
-                            kNoBlock);
+  plan_.token_ids.insert(plan_.token_ids.end(), tokens.begin(), tokens.end());
+  AddPlaces(work.sequence->id, place.blocks, options_.block_size, begin,
+            begin + static_cast<int>(tokens.size()), plan_);
   if (samples) AddDraftSample(*work.sequence, place.drafts, options_.vocab_size, seen_, plan_);
   plan_.sample_begin.push_back(plan_.num_samples());
 }

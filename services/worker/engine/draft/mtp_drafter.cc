@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "services/base/check.h"
-#include "services/worker/engine/draft/draft_sample.h"
+#include "services/worker/engine/draft/draft_plan.h"
 
 namespace continuo::engine {
 
@@ -30,34 +30,17 @@ bool MtpDrafter::IsThere(const Fresh& fresh) {
 void MtpDrafter::Prepare(std::span<const DraftAsk> asks) {
   works_.clear();
   drafts_.clear();
-  if (lost_) return;
+  if (!status_.ok()) return;
   ReadStep(asks);
   DraftFurther();
 }
 
-// Adds the places of rows at the positions [begin, end), whose tokens and hidden states have been
-// added.
-void MtpDrafter::AddSequence(const Sequence& s, int begin, int end) {
-  for (int at = begin; at < end; ++at) {
-    plan_.positions.push_back(at);
-    plan_.kv_slots.push_back(s.blocks[static_cast<size_t>(at / block_size_)] * block_size_ +
-                             at % block_size_);
-  }
-  plan_.sequence_ids.push_back(s.id);
-  plan_.query_begin.push_back(plan_.num_rows());
-  plan_.kv_len.push_back(end);
-  plan_.block_tables.insert(plan_.block_tables.end(), s.blocks.begin(),
-                            s.blocks.begin() + BlocksFor(end, block_size_));
-  plan_.block_tables.resize(plan_.sequence_ids.size() * static_cast<size_t>(plan_.max_blocks),
-                            kNoBlock);
-}
-
-// Runs plan_ into result_. Returns false, now and from then on, if the executor is lost.
+// Runs plan_ into result_. Returns false if the executor is lost.
 bool MtpDrafter::RunStep(const StepLoad& load) {
   const absl::Duration begin = clock_.Elapsed();
   auto result = executor_.Run(plan_, [](std::span<uint32_t>) {});
-  lost_ = !result.ok();
-  if (lost_) return false;
+  status_ = result.status();
+  if (!status_.ok()) return false;
   cost_.Observe(load, clock_.Elapsed() - begin);
   executor_.Recycle(std::exchange(result_, *std::move(result)));
   return true;
@@ -85,11 +68,9 @@ void MtpDrafter::ReadStep(std::span<const DraftAsk> asks) {
       plan_.token_ids.push_back(tokens[at + 1]);
       plan_.hidden_rows.push_back(first_row + at - begin);
     }
-    AddSequence(s, begin, end);
+    AddPlaces(s.id, s.blocks, block_size_, begin, end, plan_);
     const auto ask = most_.find(fresh.id);
-    const int tokens_in_blocks = static_cast<int>(s.blocks.size()) * block_size_;
-    // The i-th draft is sampled at position end - 1 + i.
-    const int most = ask == most_.end() ? 0 : std::min(ask->second, tokens_in_blocks - end + 1);
+    const int most = ask == most_.end() ? 0 : ask->second;
     const bool drafts = most > 0 && end == s.num_computed && tokens.size() == end + 1;
     if (drafts) {
       AddDraftSample(s, {}, vocab_size_, seen_, plan_);
@@ -132,7 +113,8 @@ void MtpDrafter::DraftFurther() {
     for (const Work& work : works_) {
       plan_.token_ids.push_back(work.drafts->back());
       plan_.hidden_rows.push_back(work.row);
-      AddSequence(*work.sequence, end_of(work) - 1, end_of(work));
+      AddPlaces(work.sequence->id, work.sequence->blocks, block_size_, end_of(work) - 1,
+                end_of(work), plan_);
       AddDraftSample(*work.sequence, *work.drafts, vocab_size_, seen_, plan_);
       plan_.sample_begin.push_back(plan_.num_samples());
       load = load.WithTokens(end_of(work) - 1, 1, 1);

@@ -19,8 +19,9 @@ namespace continuo::engine {
 // After every step it runs over that step's rows, for their keys and values, and samples the first
 // draft of those sequences that are asked for; further drafts take a step of the module each.
 //
-// Where keys and values are missing or belong to another next token (the last position of a cached
-// prefix, the prompt's last one of a sibling), drafts are worse, and no answer differs.
+// Some positions lack keys and values, or have those of another next token: the last one of a
+// cached prefix, and what a sequence computed in its last step, or as another's equal. Drafts
+// behind them are worse, and no answer differs.
 class MtpDrafter : public Drafter {
  public:
   // `executor` is that of the engine, and takes steps of the module. It and `clock` outlive the
@@ -35,6 +36,7 @@ class MtpDrafter : public Drafter {
   // Returns the drafts of the last Prepare, at most `most` of them.
   void Propose(const Sequence& s, int most, std::vector<int32_t>& drafts) override;
   DraftCost Cost(const Sequence& s, int num_sequences) const override;
+  absl::Status status() const override { return status_; }
   void Forget(model::SequenceId id) override;
 
  private:
@@ -53,7 +55,6 @@ class MtpDrafter : public Drafter {
 
   // Returns whether the rows' blocks are still those of the sequence.
   static bool IsThere(const Fresh& fresh);
-  void AddSequence(const Sequence& s, int begin, int end);
   bool RunStep(const StepLoad& load);
   void ReadStep(std::span<const DraftAsk> asks);
   void DraftFurther();
@@ -62,7 +63,7 @@ class MtpDrafter : public Drafter {
   model::Executor& executor_;
   const Clock& clock_;
   StepCost cost_;
-  bool lost_ = false;  // the executor has failed, and the engine will see it
+  absl::Status status_;
   std::vector<Fresh> fresh_;
   absl::flat_hash_map<model::SequenceId, std::vector<int32_t>> drafts_;  // of the last Prepare
   // Reused memory.

@@ -84,9 +84,12 @@ void Speculation::PrepareBatch(const PlannedStep& step) {
     const int most = NumDraftsWorth(s, step, cost);
     if (most == 0) continue;
     asks_.push_back({&s, most});
+    if (options_.drafter->reads_every_step())
+      residency_.Grow(*t.sequence, s.num_computed + 1 + most);
     drafting += most * cost.each;
   }
   if (asks_.empty() && count > 0 && steps_without_drafts_ >= kAskAnyway) {
+    // It has a block for its next token, where the module reads last.
     asks_.push_back({std::ranges::find_if(step.scheduled, may_have)->sequence, 1});
   }
   drafting_ = drafting;
@@ -156,9 +159,21 @@ void Speculation::AddDrafts(PlannedStep& step, bool is_overlapped) {
     const double rate = HitRate(s);
     expected_tokens_ += rate * (1 - std::pow(rate, count)) / (1 - rate);
   }
+  if (options_.drafter->reads_every_step()) ShrinkAsked(step);
   if (any) steps_without_drafts_ = drafts_.empty() ? steps_without_drafts_ + 1 : 0;
   overlaps_left_ = drafts_.empty() ? next_overlaps_ : 0;
   next_overlaps_ = drafts_.empty() ? std::min(2 * next_overlaps_, kMostOverlaps) : 1;
+}
+
+// Releases the blocks of what was asked for and has not been proposed.
+void Speculation::ShrinkAsked(const PlannedStep& step) {
+  size_t next = 0;
+  for (const ScheduledTokens& t : step.scheduled) {
+    if (next == asks_.size()) return;
+    if (asks_[next].sequence != t.sequence) continue;
+    ++next;
+    residency_.Shrink(*t.sequence, t.begin + t.num_tokens + t.num_drafts);
+  }
 }
 
 void Speculation::OnVerified(const ScheduledTokens& t) {
@@ -181,7 +196,13 @@ void Speculation::OnCommitted(const PlannedStep& step) {
   for (const ScheduledTokens& t : step.scheduled) {
     const Sequence& s = *t.sequence;
     if (s.state == SequenceState::kRunning) {
-      computed_.push_back({&s, row, t.begin, s.num_computed});
+      // A block that was equal to another's has been given up for it, and the other writes there.
+      const int size = options_.block_size, end = s.num_computed;
+      int begin = t.begin;
+      while (begin < end && residency_.pool().references(s.blocks[begin / size]) > 1) {
+        begin = std::min(end, (begin / size + 1) * size);
+      }
+      if (begin < end) computed_.push_back({&s, row + begin - t.begin, begin, end});
     }
     row += t.num_tokens + t.num_drafts;
   }

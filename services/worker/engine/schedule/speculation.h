@@ -58,6 +58,7 @@ class Speculation {
   int NumDraftsWorth(const Sequence& s, const PlannedStep& step, const DraftCost& cost) const;
   void PrepareBatch(const PlannedStep& step);
   void CutDrafts(Sequence& s);
+  void ShrinkAsked(const PlannedStep& step);
 
   const EngineOptions& options_;
   const StepCost& cost_;

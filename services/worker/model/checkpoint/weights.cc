@@ -325,8 +325,8 @@ std::string DescribeSkipped(const ModelConfig& config, const Checkpoint& checkpo
   for (const auto& [part, count] : parts) {
     absl::StrAppend(&list, list.empty() ? "" : ", ", count, " of ", part);
   }
-  // Where the module is known and whole, flags decide.
-  const bool has_module = config.knows_mtp && checkpoint.Find("mtp.fc.weight") != nullptr;
+  const bool has_module =
+      config.knows_mtp && !config.reads_mtp && checkpoint.Find("mtp.fc.weight") != nullptr;
   return absl::StrCat("weights: tensors are skipped: ", list,
                       has_module ? "; --speculation=mtp reads those of mtp." : "");
 }

@@ -277,8 +277,9 @@ void ParseNorms(const Family& family, JsonObject& json, ModelConfig& config) {
   }
   config.sinks = family.sinks;
   config.output_gate = family.output_gate;
-  // A module with an embedding of its own is another one.
-  config.knows_mtp = family.mtp && !json.Bool("mtp_use_dedicated_embeddings", false);
+  // A module with an embedding of its own, or of several layers, is another one.
+  config.knows_mtp = family.mtp && !json.Bool("mtp_use_dedicated_embeddings", false) &&
+                     json.Int("mtp_num_hidden_layers", 0, kMaxLayers, 1) == 1;
   config.num_predicting_layers =
       static_cast<int>(json.Int("num_nextn_predict_layers", 0, kMaxLayers, 0));
   config.interleaved_rope = family.interleaved_rope;
@@ -356,7 +357,8 @@ absl::Status AddMtpLayer(ModelConfig& config) {
   if (!config.knows_mtp) {
     return absl::InvalidArgumentError(
         absl::StrCat("no module for multi-token prediction of ", config.architecture,
-                     " is known, or this one has an embedding of its own"));
+                     " is known; mtp_num_hidden_layers must be 1, and mtp_use_dedicated_embeddings "
+                     "false"));
   }
   config.reads_mtp = true;
   config.windows.push_back(0);

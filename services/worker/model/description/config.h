@@ -112,7 +112,7 @@ struct ExpertsConfig {
 
   // Experts read a projection of the input to so many elements, and what they give is projected
   // back once it has been summed; 0: they read the input itself.
-  int latent_size = 0;  // without biases and shared_gate
+  int latent_size = 0;  // there are no biases and no shared_gate then
 
   // An MLP that all tokens pass, added to the chosen experts' sum: its inner columns, 0: there is
   // none.

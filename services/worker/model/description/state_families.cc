@@ -35,7 +35,7 @@ constexpr Family kStates[] = {
      .mtp = true,
      .states = StateKind::kDelta,
      .expected = R"({"attn_output_gate": true, "mlp_only_layers": []})",
-     .ignored = "mamba_ssm_dtype mtp_num_hidden_layers"},
+     .ignored = "mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings"},
     {.architecture = "Lfm2MoeForCausalLM",
      .model_type = "lfm2_moe",
      .title = "LFM2 MoE",
@@ -87,7 +87,7 @@ constexpr Family kStates[] = {
                  .shared_gate = true},
      .expected = R"({"attn_output_gate": true, "mlp_only_layers": [], "norm_topk_prob": true,
                      "decoder_sparse_step": 1})",
-     .ignored = "mamba_ssm_dtype mtp_num_hidden_layers"},
+     .ignored = "mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings"},
     {.architecture = "GraniteMoeHybridForCausalLM",
      .model_type = "granitemoehybrid",
      .title = "Granite 4, h and not",
@@ -194,7 +194,7 @@ constexpr Family kStates[] = {
                  .shared = 512,
                  .shared_gate = true},
      .expected = R"({"attn_output_gate": true})",
-     .ignored = "mamba_ssm_dtype mtp_num_hidden_layers"},
+     .ignored = "mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings"},
 };
 
 }  // namespace

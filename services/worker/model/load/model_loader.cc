@@ -200,6 +200,7 @@ absl::Status ModelLoader::RunWarmUp(int num_blocks) {
                  .context_length = plan_.config.context_length,
                  .block_size = options_.kv.block_size,
                  .spare_block = num_blocks,
+                 .has_mtp = plan_.config.reads_mtp,
                  .has_states = plan_.config.has_states(),
                  .on_stuck = options_.on_stuck},
                 [&](int rows) { return runners_[0]->UsesGraphs(rows); });

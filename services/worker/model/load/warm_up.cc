@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <future>
 #include <initializer_list>
+#include <numeric>
 #include <span>
 #include <thread>
 #include <vector>
@@ -83,6 +84,14 @@ class SparePlan {
     }
   }
   void Copy() { plan_.block_copies.push_back({options_.spare_block, options_.spare_block}); }
+  // Makes it a plan of the MTP module, behind the same rows of the model.
+  SparePlan& OfModule() {
+    plan_.state_from.clear();
+    plan_.state_to.clear();
+    plan_.hidden_rows.resize(plan_.token_ids.size());
+    std::iota(plan_.hidden_rows.begin(), plan_.hidden_rows.end(), 0);
+    return *this;
+  }
   const StepPlan& plan() const { return plan_; }
 
  private:
@@ -118,6 +127,12 @@ absl::Status Run(Executor& executor, std::initializer_list<const SparePlan*> pla
   return status;
 }
 
+// Runs a plan, and then the module's behind it, where there is one.
+absl::Status RunBoth(Executor& executor, SparePlan& plan, const WarmUpOptions& options) {
+  RETURN_IF_ERROR(Run(executor, {&plan}, options));
+  return options.has_mtp ? Run(executor, {&plan.OfModule()}, options) : absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
@@ -135,7 +150,7 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
     const size_t num_sampled = std::min(left_samples.size(), static_cast<size_t>(options.max_rows));
     prompts.SampleWith(left_samples.first(num_sampled));
     left_samples = left_samples.subspan(num_sampled);
-    RETURN_IF_ERROR(Run(executor, {&prompts}, options));
+    RETURN_IF_ERROR(RunBoth(executor, prompts, options));
   }
   // A prompt beside as many sequences as there may be.
   SparePlan mixed(options, most_blocks);
@@ -160,7 +175,7 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
     if (rows >= options.max_rows || rows > options.context_length) continue;
     SparePlan prompt(options, most_blocks);
     prompt.Add(rows, /*samples_all=*/false);
-    RETURN_IF_ERROR(Run(executor, {&prompt}, options));
+    RETURN_IF_ERROR(RunBoth(executor, prompt, options));
   }
   std::vector<int> columns = AllPaddedBlocks(most_blocks);
   std::vector<int> rows = AllPaddedRows(options.max_sequences, options.max_rows);
@@ -174,7 +189,8 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
       if (times == 0) continue;
       SparePlan decodes(options, blocks);
       for (int i = 0; i < n; ++i) decodes.Add(1, /*samples_all=*/false);
-      for (int time = 0; time < times; ++time) RETURN_IF_ERROR(Run(executor, {&decodes}, options));
+      for (int time = 1; time < times; ++time) RETURN_IF_ERROR(Run(executor, {&decodes}, options));
+      RETURN_IF_ERROR(RunBoth(executor, decodes, options));
     }
   }
   return absl::OkStatus();

@@ -15,7 +15,8 @@ struct WarmUpOptions {
   int max_sequences = 0;  // of a step
   int context_length = 0;
   int block_size = 16;
-  int spare_block = 0;      // block of the KV cache that no request reads
+  int spare_block = 0;   // block of the KV cache that no request reads
+  bool has_mtp = false;  // plans of the module for multi-token prediction come behind the model's
   bool has_states = false;  // the model has layers with state
   // Called by another thread when a step has run for step_limit, and ends the process. The limit
   // leaves time to compile kernels for a device that the build does not know. Null: no limit.

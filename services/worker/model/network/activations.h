@@ -51,7 +51,7 @@ struct Activations {
   // With a latent_size, which is the width of expert_sum then, the shared expert's rows are apart.
   kernels::Tensor shared_sum;                // f32 [rows, hidden]
   kernels::Tensor latent_in, latent_out;     // [rows, latent_size]
-  kernels::Tensor latent_zeros, latent_sum;  // the same, never written; and f32
+  kernels::Tensor latent_zeros, latent_sum;  // latent_sum is f32; latent_zeros are filled once
   bool has_shared = false;
   kernels::Tensor shared_gate, shared_up;  // [rows, the shared expert's inner columns of this rank]
   kernels::Tensor shared_switch;           // f32 [rows, 1]

@@ -41,7 +41,10 @@ MlpLayers::MlpLayers(const ModelConfig& config, const Shard& shard, kernels::Dev
       device_(device),
       ops_(device.ops()),
       comm_(communicator),
-      gate_function_(GateFunctionOf(config.activation)) {}
+      gate_function_(GateFunctionOf(config.activation)) {
+  const ExpertsConfig& experts = config.experts;
+  CONTINUO_CHECK(experts.latent_size == 0 || (!experts.biases && !experts.shared_gate));
+}
 
 absl::Status MlpLayers::Prepare(const Activations& all) {
   host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
@@ -117,9 +120,8 @@ void MlpLayers::CombineLatent(const ExpertsWeights& w, kernels::Tensor sums,
   const int width = config_.experts.latent_size;
   ops_.experts.CombineExperts(b.latent_sum, sums, routes, {});
   // The sum takes the activations' type on the way.
-  ops_.rows.CopyHeads(
-      b.latent_out, b.latent_zeros,
-      {.num_heads = 1, .count = width, .out_stride = width, .x_stride = width});
+  ops_.rows.CopyHeads(b.latent_out, b.latent_zeros,
+                      {.num_heads = 1, .count = width, .out_stride = width, .x_stride = width});
   ops_.rows.AddSum(b.latent_out, b.latent_sum, kernels::Tensor{});
   ops_.matmul.MatMul(b.sum, b.latent_out, w.latent_out, kernels::Tensor{});
   if (!b.has_shared) return;

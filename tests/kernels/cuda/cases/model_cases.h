@@ -234,6 +234,21 @@ inline void CheckModels(const std::string& device) {
   }
 }
 
+// The same of experts that read a shorter vector, with a shared expert beside them.
+inline void CheckLatentExperts(const std::string& device) {
+  for (const char* dtype : {"fp32", "bf16"}) {
+    SCOPED_TRACE(dtype);
+    const TinyModel files({.family = "nemotron_h",
+                           .seed = 12,
+                           .dtype = dtype,
+                           .extra_config = R"({"moe_latent_size": 20})"});
+    model::LoadedModel cpu = LoadOn(files, "cpu"), other = LoadOn(files, device);
+    const bool narrow = std::string(dtype) == "bf16";
+    ExpectSameScores(Scores(other), Scores(cpu), narrow ? 0.1f : 1e-3f);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
 // The same of a module for multi-token prediction, which reads what the model left on the device.
 inline void CheckMtp(const std::string& device) {
   for (const FamilyCase& c : {FamilyCase{"qwen3_5_text"}, FamilyCase{"qwen3_next", true, 13}}) {

@@ -116,6 +116,7 @@ TEST(MtpDrafterTest, PreemptedSequencesAnswerTheSame) {
   f.RunToEnd();
   for (const RequestId id : ids) f.ExpectUndisturbed(id);
   EXPECT_GT(f.metrics().preemptions.load(), 0u);
+  EXPECT_GT(f.drafts(), 30);
   EXPECT_EQ(f.right(), f.drafts());
 }
 
@@ -129,7 +130,46 @@ TEST(MtpDrafterTest, RequestsThatEndBetweenStepsAreForgotten) {
   f.scheduler().Deliver();
   f.RunToEnd();
   f.ExpectUndisturbed(stays);
+  EXPECT_GT(f.drafts(), 40);
   EXPECT_EQ(f.right(), f.drafts());
+}
+
+// Equal requests side by side give their equal blocks up for one, where one of them writes.
+TEST(MtpDrafterTest, EqualRequestsShareBlocksThatOneOfThemWrites) {
+  for (const int prompt : {3, 8, 30}) {
+    Fixture f;
+    const RequestId a = f.Add(RequestOf(Tokens(prompt), 50)),
+                    b = f.Add(RequestOf(Tokens(prompt), 50));
+    f.RunToEnd();
+    f.ExpectUndisturbed(a);
+    f.ExpectUndisturbed(b);
+    EXPECT_GT(f.drafts(), 20) << prompt;
+  }
+}
+
+// What a sequence computed in its last step is missing in the cached prefix.
+TEST(MtpDrafterTest, APromptThatEndedInItsFirstStepIsCachedWithoutTheModulesPart) {
+  Fixture f;
+  f.Add(RequestOf(Tokens(24), 1));
+  f.RunToEnd();
+  EXPECT_EQ(f.executor().num_mtp_steps(), 0);
+  const RequestId again = f.Add(RequestOf(Tokens(30), 30));
+  f.RunToEnd();
+  f.ExpectUndisturbed(again);
+  EXPECT_GT(f.received(again).cached_prompt_tokens, 20);
+  EXPECT_GT(f.executor().num_mtp_gaps(), 0);
+  EXPECT_GT(f.drafts(), 10);
+}
+
+TEST(MtpDrafterTest, DraftsGoOnBeyondTheEndOfABlock) {
+  EngineOptions options;
+  options.block_size = 2;
+  Fixture f(options);
+  const RequestId id = f.Add(RequestOf(Tokens(9), 200));
+  f.RunToEnd();
+  f.ExpectUndisturbed(id);
+  EXPECT_EQ(f.right(), f.drafts());
+  EXPECT_LT(f.steps(), 40);
 }
 
 TEST(MtpDrafterTest, AnExecutorThatFailsGivesNoDrafts) {

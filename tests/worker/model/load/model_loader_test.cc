@@ -274,6 +274,7 @@ TEST(LoaderTest, MtpModulesAreReadWhereTheyAreAskedFor) {
   const TinyModel model({.family = "qwen3_5_text", .num_layers = 3, .mtp = true});
   LoadOptions options = Options(model);
   options.source.weights_cache = model.dir() + "/cache";
+  options.precision.weights = "int8";
   const auto without = LoadModel(options);
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_FALSE(without->has_mtp);
@@ -293,7 +294,7 @@ TEST(LoaderTest, MtpModulesAreReadWhereTheyAreAskedFor) {
     // One layer of three has keys and values, and the module's.
     EXPECT_EQ(with->bytes_per_block, 2 * without->bytes_per_block);
     EXPECT_EQ(EstimateLoad(options)->bytes_per_block, with->bytes_per_block);
-    EXPECT_GT(with->ranks[0].weight_bytes, without->ranks[0].weight_bytes + 2 * 48 * 48 * 4);
+    EXPECT_GT(with->ranks[0].weight_bytes, without->ranks[0].weight_bytes + 2 * 48 * 48);
   }
   options.reads_mtp = false;
   EXPECT_TRUE(LoadModel(options)->weights_from_cache);
@@ -301,9 +302,7 @@ TEST(LoaderTest, MtpModulesAreReadWhereTheyAreAskedFor) {
 
 TEST(LoaderTest, ModelsWithoutAnMtpModuleAreRefusedByName) {
   const TinyModel other, absent({.family = "qwen3_5_text"});
-  const TinyModel dedicated({.family = "qwen3_5_text",
-                             .mtp = true,
-                             .extra_config = R"({"mtp_use_dedicated_embeddings": true})"});
+  const TinyModel dedicated({.family = "qwen3_5_text", .mtp = true});
   LoadOptions options = Options(other);
   options.reads_mtp = true;
   EXPECT_THAT(Error(options),
@@ -311,10 +310,18 @@ TEST(LoaderTest, ModelsWithoutAnMtpModuleAreRefusedByName) {
   options.source.dir = absent.dir();
   EXPECT_THAT(Error(options),
               AllOf(HasSubstr("--speculation=mtp: "), HasSubstr("mtp."), HasSubstr("is missing")));
-  options.source.dir = dedicated.dir();
-  EXPECT_THAT(Error(options), HasSubstr("an embedding of its own"));
-  options.reads_mtp = false;
-  EXPECT_TRUE(LoadModel(options).ok());
+  for (const char* const field :
+       {R"("mtp_use_dedicated_embeddings": true)", R"("mtp_num_hidden_layers": 2)"}) {
+    std::string config = dedicated.Read("config.json");
+    config.insert(config.find('{') + 1, std::string(field) + ",");
+    const TinyModel changed({.family = "qwen3_5_text", .mtp = true});
+    changed.Write("config.json", config);
+    options.source.dir = changed.dir();
+    options.reads_mtp = true;
+    EXPECT_THAT(Error(options), HasSubstr("mtp_use_dedicated_embeddings"));
+    options.reads_mtp = false;
+    EXPECT_TRUE(LoadModel(options).ok());
+  }
 }
 
 TEST(LoaderTest, BadOptionsAreRefusedByName) {

@@ -51,6 +51,16 @@ class PlanCounter : public Executor {
     num_seen += static_cast<int>(p.seen.size());
     num_biases += static_cast<int>(p.biases.size());
     samples_ = static_cast<size_t>(p.num_samples());
+    if (p.is_mtp()) {
+      ++modules[last_rows_];
+      EXPECT_EQ(p.hidden_rows.size(), p.token_ids.size());
+      EXPECT_EQ(p.num_rows(), last_rows_);
+      EXPECT_LT(*std::ranges::max_element(p.hidden_rows), last_rows_);
+      EXPECT_TRUE(p.state_from.empty() && p.state_to.empty() && p.block_copies.empty());
+      EXPECT_FALSE(last_was_module_);
+    }
+    last_was_module_ = p.is_mtp();
+    last_rows_ = p.num_rows();
     return absl::OkStatus();
   }
   absl::StatusOr<StepResult> Finish() override {
@@ -63,12 +73,34 @@ class PlanCounter : public Executor {
   std::map<std::pair<int, int>, int> decodes;  // by rows and columns
   std::vector<int> prompts;                    // rows of steps with one prompt
   std::vector<SamplingParams> draws;           // of all samples
+  std::map<int, int> modules;                  // steps of the module, by rows
   int most_rows = 0, most_sequences = 0, most_samples = 0, num_seen = 0, num_biases = 0;
 
  private:
   const WarmUpOptions options_;
   size_t samples_ = 0;
+  int last_rows_ = 0;
+  bool last_was_module_ = false;
 };
+
+// A module's plan follows the model's of the same rows, whose hidden states it reads.
+TEST(WarmUpTest, TheModuleRunsBehindTheModel) {
+  const WarmUpOptions options = {.max_rows = 300,
+                                 .max_sequences = 20,
+                                 .context_length = 2000,
+                                 .block_size = 16,
+                                 .has_mtp = true,
+                                 .has_states = true};
+  PlanCounter counter(options);
+  ASSERT_TRUE(WarmUp(counter, options, [](int rows) { return rows != 8; }).ok());
+  for (const int rows : {300, 256, 64, 24, 16, 8, 4, 2, 1})
+    EXPECT_GE(counter.modules[rows], 1) << rows;
+  PlanCounter without(options);
+  WarmUpOptions plain = options;
+  plain.has_mtp = false;
+  ASSERT_TRUE(WarmUp(without, plain, [](int) { return true; }).ok());
+  EXPECT_TRUE(without.modules.empty());
+}
 
 TEST(WarmUpTest, EveryShapeRunsTwiceAfterTheLargestSteps) {
   const WarmUpOptions options = {

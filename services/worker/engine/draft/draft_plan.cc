@@ -1,7 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/engine/draft/draft_sample.h"
+#include "services/worker/engine/draft/draft_plan.h"
 
 namespace continuo::engine {
+
+void AddPlaces(model::SequenceId id, std::span<const BlockId> blocks, int block_size, int begin,
+               int end, model::StepPlan& plan) {
+  for (int at = begin; at < end; ++at) {
+    plan.positions.push_back(at);
+    plan.kv_slots.push_back(blocks[static_cast<size_t>(at / block_size)] * block_size +
+                            at % block_size);
+  }
+  plan.sequence_ids.push_back(id);
+  plan.query_begin.push_back(plan.num_rows());
+  plan.kv_len.push_back(end);
+  plan.block_tables.insert(plan.block_tables.end(), blocks.begin(),
+                           blocks.begin() + BlocksFor(end, block_size));
+  plan.block_tables.resize(plan.sequence_ids.size() * static_cast<size_t>(plan.max_blocks),
+                           kNoBlock);
+}
 
 void AddDraftSample(const Sequence& s, std::span<const int32_t> drafts, int vocab_size,
                     std::vector<kernels::SeenToken>& scratch, model::StepPlan& plan) {
