@@ -183,6 +183,14 @@ constexpr std::pair<std::string_view, std::string_view> kMixerParts[] = {
     {"ssm_norm", "mixer.norm"},
     {"ssm_out", "mixer.out_proj"},
 };
+// Parts of a module for multi-token prediction that are no layer's.
+constexpr std::pair<std::string_view, std::string_view> kMtpParts[] = {
+    {"eh_proj", "fc"},
+    {"enorm", "pre_fc_norm_embedding"},
+    {"hnorm", "pre_fc_norm_hidden"},
+    {"shared_head_norm", "norm"},
+};
+constexpr int64_t kMostBlocks = 1 << 20;
 constexpr std::pair<std::string_view, std::string_view> kHybridParts[] = {
     {"ffn_gate", "shared_mlp.gate_proj"},
     {"ffn_up", "shared_mlp.up_proj"},
@@ -334,8 +342,10 @@ absl::StatusOr<DeltaHeads> ReadDeltaHeads(const GgufFile& file, const Architectu
 // Names the tensors of one file.
 class Namer {
  public:
-  Namer(const Architecture& architecture, int64_t head_dim, const DeltaHeads& heads)
-      : architecture_(architecture), head_dim_(head_dim), heads_(heads) {}
+  // mtp_layer: the block that is a module for multi-token prediction of Qwen's form; -1: there is
+  // none.
+  Namer(const Architecture& architecture, int64_t head_dim, const DeltaHeads& heads, int mtp_layer)
+      : architecture_(architecture), head_dim_(head_dim), heads_(heads), mtp_layer_(mtp_layer) {}
 
   void Add(const Tensor& tensor, std::vector<NamedTensor>& out) const {
     std::string_view outside;
@@ -351,9 +361,14 @@ class Namer {
         words.size() >= 3 && words[0] == "blk" && absl::SimpleAtoi(words[1], &layer) && layer >= 0;
     if (!in_layer) return out.push_back(Whole(tensor, std::string(tensor.name)));
     if (AddExperts(tensor, words, layer, out)) return;
-    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-    // These tensors predict further tokens; the model skips them with their layer.
+    const std::string prefix = PrefixOf(layer);
+    // These tensors predict further tokens. Models of other forms are skipped with their layer.
     if (words[2] == "nextn") {
+      const std::string_view part =
+          layer == mtp_layer_ && words.size() == 5 ? Lookup(kMtpParts, words[3]) : "";
+      if (!part.empty()) {
+        return out.push_back(Whole(tensor, absl::StrCat("mtp.", Absl(part), ".", words[4])));
+      }
       return out.push_back(
           Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));
     }
@@ -401,6 +416,9 @@ class Namer {
   }
 
  private:
+  std::string PrefixOf(int64_t layer) const {
+    return layer == mtp_layer_ ? "mtp.layers.0." : absl::StrCat("model.layers.", layer, ".");
+  }
   static NamedTensor Whole(const Tensor& tensor, std::string name) {
     return {
         .name = std::move(name), .type = tensor.type, .shape = tensor.shape, .bytes = tensor.bytes};
@@ -414,13 +432,13 @@ class Namer {
     const bool is_lfm2 = architecture_.name == "lfm2moe";
     const bool is_sparse =
         is_mixtral || architecture_.name == "granitemoe" || architecture_.name == "granitehybrid";
-    const char* const block = is_sparse                  ? ".block_sparse_moe."
-                              : is_lfm2                  ? ".feed_forward."
-                              : HasMixers(architecture_) ? ".mixer."
-                                                         : ".mlp.";
+    const char* const block = is_sparse                  ? "block_sparse_moe."
+                              : is_lfm2                  ? "feed_forward."
+                              : HasMixers(architecture_) ? "mixer."
+                                                         : "mlp.";
     for (const ExpertPart& part : kExpertParts) {
       const auto name_of = [&](int64_t expert, const std::string& kind) {
-        return absl::StrCat("model.layers.", layer, block, "experts.", expert, ".",
+        return absl::StrCat(PrefixOf(layer), block, "experts.", expert, ".",
                             Absl(is_mixtral || is_lfm2 ? part.mixtral : part.usual), ".", kind);
       };
       int expert = 0;
@@ -451,7 +469,18 @@ class Namer {
   const Architecture& architecture_;
   const int64_t head_dim_;
   const DeltaHeads heads_;
+  const int mtp_layer_;
 };
+
+// Returns the number of the block that is a module of Qwen's form, -1 where there is none.
+int MtpLayer(const GgufFile& file, const Architecture& architecture) {
+  constexpr std::string_view kNames[] = {"qwen35", "qwen35moe", "qwen3next"};
+  if (std::ranges::find(kNames, architecture.name) == std::end(kNames)) return -1;
+  const std::string prefix = absl::StrCat(Absl(architecture.name), ".");
+  const int64_t blocks = file.Whole(prefix + "block_count").value_or(0);
+  const bool has_one = file.Whole(prefix + "nextn_predict_layers") == 1;
+  return has_one && blocks >= 1 && blocks <= kMostBlocks ? static_cast<int>(blocks) - 1 : -1;
+}
 
 bool IsConfiguration(std::string_view name) {
   return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
@@ -515,7 +544,7 @@ absl::StatusOr<std::vector<NamedTensor>> NamedTensors(const GgufFile& file) {
                                                    " elements; they must be even in number"));
   }
   ASSIGN_OR_RETURN(const DeltaHeads heads, ReadDeltaHeads(file, *architecture));
-  const Namer namer(*architecture, head_dim, heads);
+  const Namer namer(*architecture, head_dim, heads, MtpLayer(file, *architecture));
   std::vector<NamedTensor> named;
   for (const Tensor& tensor : file.tensors()) {
     if (!IsConfiguration(tensor.name)) namer.Add(tensor, named);

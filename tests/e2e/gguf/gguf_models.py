@@ -146,6 +146,11 @@ FAMILIES |= {
                           "num_heads": 8, "head_dim": 64, "n_groups": 2, "state_size": 32, "conv_kernel": 4,
                           "expand": 2, "tie_word_embeddings": True}),
 }
+# A module for multi-token prediction, by its names in both kinds of files.
+MTP = {"mtp.fc": "eh_proj", "mtp.pre_fc_norm_embedding": "enorm", "mtp.pre_fc_norm_hidden": "hnorm",
+       "mtp.norm": "shared_head_norm"}
+WITH_MODULES = {name: (FAMILIES[name][0], FAMILIES[name][1] | {"num_nextn_predict_layers": 1})
+                for name in ("qwen3_5", "qwen3_next", "qwen3_5_moe")}
 # Those whose queries and keys have rotated pairs side by side in GGUF files alone.
 INTERLEAVED = ("llama", "granite", "granitemoe", "granitehybrid", "smollm3", "mistral3", "minicpm")
 
@@ -211,18 +216,32 @@ def stored(values, kind, draw):
 class Writer:
     """Writes one model as `name`.gguf, and its folder with the values that the file's blocks mean."""
 
-    def __init__(self, folder, case, first_type):
-        self.arch, fields = FAMILIES[case]
+    def __init__(self, folder, case, first_type, with_module=False):
+        self.arch, fields = (WITH_MODULES if with_module else FAMILIES)[case]
         self.config = SMALL | fields
         self.model, self.path = folder / case, folder / f"{case}.gguf"
         config = folder / f"{case}.json"
         config.write_text(json.dumps({field: value for field, value in self.config.items()
                                       if field == "sliding_window" or value is not None}))
         subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={self.model}", "--dtype=fp32",
-                        f"--tokenizer={fleet.DEMO_MODEL}"], check=True, capture_output=True)
+                        f"--tokenizer={fleet.DEMO_MODEL}", *["--mtp"] * with_module], check=True, capture_output=True)
+        if with_module:
+            self.let_module_agree()
         self.draw = np.random.default_rng(first_type)
         self.next_type = first_type
         self.out = gguf.GGUFWriter(self.path, self.arch)
+
+    def let_module_agree(self):
+        """Layers add little, and the module passes the next token's embedding on to the last norm."""
+        tensors = {name: values.copy() for name, values in read_safetensors(self.model / "model.safetensors").items()}
+        for name, values in tensors.items():
+            if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
+                values *= np.float32(1 / 8)
+        join = tensors["mtp.fc.weight"]
+        join[:] = np.eye(*join.shape, dtype="<f4")
+        tensors["mtp.pre_fc_norm_embedding.weight"][:] = 0
+        tensors["mtp.norm.weight"] = tensors["model.norm.weight"]
+        write_safetensors(self.model / "model.safetensors", tensors)
 
     def write(self):
         self.add_metadata()
@@ -339,10 +358,10 @@ class Writer:
             out.add_expert_group_used_count(config["topk_group"])
         if "num_nextn_predict_layers" in config:
             out.add_nextn_predict_layers(config["num_nextn_predict_layers"])
-            layer = config["num_hidden_layers"]
-            size = config["hidden_size"]
-            out.add_tensor(f"blk.{layer}.nextn.eh_proj.weight", np.zeros((size, 2 * size), "<f4"))
-            out.add_tensor(f"blk.{layer}.attn_norm.weight", np.zeros(size, "<f4"))
+            if self.arch == "glm4moe":  # a module that is skipped
+                layer, size = config["num_hidden_layers"], config["hidden_size"]
+                out.add_tensor(f"blk.{layer}.nextn.eh_proj.weight", np.zeros((size, 2 * size), "<f4"))
+                out.add_tensor(f"blk.{layer}.attn_norm.weight", np.zeros(size, "<f4"))
         if "kv_lora_rank" in config:
             if "q_lora_rank" in config:
                 out.add_q_lora_rank(config["q_lora_rank"])
@@ -421,7 +440,7 @@ class Writer:
     def add_weights(self):
         layers = self.config["num_hidden_layers"]
         arch = next(a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == self.arch)
-        names = gguf.get_tensor_name_map(arch, layers)
+        names = gguf.get_tensor_name_map(arch, layers + 1)
         heads = {"attn_q": self.config["num_attention_heads"], "attn_k": self.config["num_key_value_heads"]}
         meant, experts = {}, {}
         for name, values in read_safetensors(self.model / "model.safetensors").items():
@@ -440,7 +459,10 @@ class Writer:
                 continue
             if name.endswith("output_linear.weight") and not self.config["num_local_experts"]:
                 known = known.replace("shared_mlp.output_linear", "mlp.down_proj")
+            known = known.replace("mtp.layers.0.", f"model.layers.{layers}.")
             new = names.get_name(known, try_suffixes=(".weight", ".bias"))
+            if name.removesuffix(".weight") in MTP:
+                new = f"blk.{layers}.nextn.{MTP[name.removesuffix('.weight')]}.weight"
             if name.endswith("sinks"):
                 new += ".weight"
             part = new.split(".")[-2]
@@ -463,7 +485,7 @@ class Writer:
             elif name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
                 self.out.add_tensor(new, values.reshape(self.config[STATE_SPACES[self.arch][2]], -1))
             elif values.ndim == 1:
-                one = np.float32(self.arch.startswith(("gemma", "qwen35", "qwen3next")) and name.endswith("norm.weight")
+                one = np.float32(self.arch.startswith(("gemma", "qwen35", "qwen3next")) and "norm" in name
                                  and "linear_attn" not in name)
                 self.out.add_tensor(new, values + one)
             else:
@@ -510,6 +532,8 @@ class Writer:
         joined = {}
         for name in experts:
             layer, expert, matrix, kind = (name.split(".")[i] for i in (2, 5, 6, 7))
+            if name.startswith("mtp."):
+                layer = self.config["num_hidden_layers"]
             part = {"w1": "gate", "w3": "up", "w2": "down"}.get(matrix, matrix.removesuffix("_proj"))
             joined.setdefault(f"blk.{layer}.ffn_{part}_exps.{kind}", {})[int(expert)] = name
         for new, members in joined.items():
@@ -522,6 +546,7 @@ class Writer:
                 meant[name] = values[i]
 
 
-def write_model(folder, case, first_type=0):
-    """Returns the folder and the GGUF file; matrices take the types of TYPES in turn, from first_type on."""
-    return Writer(pathlib.Path(folder), case, first_type).write()
+def write_model(folder, case, first_type=0, with_module=False):
+    """Returns the folder and the GGUF file; matrices take the types of TYPES in turn, from first_type on. with_module:
+    a module for multi-token prediction, too, which mostly agrees with the model."""
+    return Writer(pathlib.Path(folder), case, first_type, with_module).write()

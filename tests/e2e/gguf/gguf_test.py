@@ -39,10 +39,16 @@ class GgufTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def answers(self, model, *flags):
+    def answers(self, model, *flags, most_wrong=None):
         worker = fleet.start_worker(model, "--threads=2", "--kv_cache_memory=16MiB", "--model_name=m", *flags)
         client = fleet.Client(worker.address)
         found = [client.generate(request).comparable() for request in requests()]
+        if most_wrong is not None:
+            page = fleet.scrape(worker.metrics_address)
+            drafts, right = (sum(value for series, value in page.items() if series.startswith(name)) for name in
+                             ("continuo_draft_tokens_total", "continuo_accepted_draft_tokens_total"))
+            self.assertGreater(right, 10)
+            self.assertLess(drafts - right, most_wrong * drafts)
         self.assertEqual(worker.terminate(), 0)
         return found
 
@@ -59,6 +65,13 @@ class GgufTest(unittest.TestCase):
         for i, case in enumerate(gguf_models.FAMILIES):
             with self.subTest(case):
                 self.check(case, 2 * i, "--tensor_parallel=2")
+
+    def test_modules_draft(self):
+        for case in gguf_models.WITH_MODULES:
+            with self.subTest(case):
+                model, file = gguf_models.write_model(self.folder, case, 0, with_module=True)
+                self.assertEqual(self.answers(model, "--weights=fp32", "--speculation=off"),
+                                 self.answers(file, "--weights=fp32", "--speculation=mtp", most_wrong=0.5))
 
     def test_every_type(self):
         # Two layers and the embedding have 15 matrices; there are 16 types.

@@ -101,6 +101,45 @@ std::vector<std::string> NamesOf(const std::string& bytes,
   return names;
 }
 
+// The last block of Qwen's files may be a module for multi-token prediction.
+TEST_F(GgufFileTest, BlocksThatPredictFurtherTokensAreAModule) {
+  const std::string row(32, 'r');
+  const auto names = [&](const std::string& architecture, uint32_t blocks, uint32_t modules) {
+    return NamesOf(Layer(architecture, 2)
+                       .Key(architecture + ".block_count", blocks)
+                       .Key(architecture + ".nextn_predict_layers", modules)
+                       .Key(architecture + ".ssm.state_size", uint32_t{2})
+                       .Key(architecture + ".ssm.group_count", uint32_t{2})
+                       .Key(architecture + ".ssm.time_step_rank", uint32_t{2})
+                       .Key(architecture + ".ssm.inner_size", uint32_t{4})
+                       .Tensor("blk.2.attn_norm.weight", {8}, 0, row)
+                       .Tensor("blk.3.attn_norm.weight", {8}, 0, row)
+                       .Tensor("blk.3.ffn_gate_inp.weight", {8, 1}, 0, row)
+                       .Tensor("blk.3.ffn_up_exps.weight", {4, 1, 2}, 0, row)
+                       .Tensor("blk.3.nextn.eh_proj.weight", {8, 1}, 0, row)
+                       .Tensor("blk.3.nextn.enorm.weight", {8}, 0, row)
+                       .Tensor("blk.3.nextn.hnorm.weight", {8}, 0, row)
+                       .Tensor("blk.3.nextn.shared_head_norm.weight", {8}, 0, row)
+                       .Tensor("blk.3.nextn.embed_tokens.weight", {8, 1}, 0, row)
+                       .Bytes());
+  };
+  for (const char* const architecture : {"qwen35moe", "qwen3next"}) {
+    EXPECT_THAT(
+        names(architecture, 4, 1),
+        ElementsAre("model.layers.2.input_layernorm.weight", "mtp.layers.0.input_layernorm.weight",
+                    "mtp.layers.0.mlp.gate.weight", "mtp.layers.0.mlp.experts.0.up_proj.weight",
+                    "mtp.layers.0.mlp.experts.1.up_proj.weight", "mtp.fc.weight",
+                    "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight",
+                    "mtp.norm.weight", "mtp.layers.0.nextn.embed_tokens.weight"))
+        << architecture;
+    // Of two, or of a number of blocks that makes none, nothing is known.
+    for (const auto& [blocks, modules] :
+         {std::pair{4u, 2u}, std::pair{0u, 1u}, std::pair{~0u, 1u}}) {
+      EXPECT_EQ(names(architecture, blocks, modules)[5], "model.layers.3.nextn.eh_proj.weight");
+    }
+  }
+}
+
 TEST_F(GgufFileTest, TensorsHaveTheNamesOfHuggingFace) {
   const std::string row(32, 'r');
   std::vector<NamedTensor> tensors;

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,12 +49,8 @@ absl::Status CheckStates(const LoadOptions& options, const LoadPlan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMtp(const std::string& path, LoadPlan& plan) {
+absl::Status ReadMtp(LoadPlan& plan) {
   absl::Status status = AddMtpLayer(plan.config);
-  std::error_code ignored;
-  if (status.ok() && std::filesystem::is_regular_file(path, ignored)) {
-    status = absl::UnimplementedError("modules of GGUF files are not read");
-  }
   if (status.ok()) status = CheckWeights(plan.config, plan.checkpoint);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("--speculation=mtp: ", status.message()));
@@ -120,7 +114,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
                    ResolvePrecision(options.precision, AutoType(plan.served, plan.checkpoint),
                                     options.device.device == "cpu"));
   plan.config = plan.served;
-  if (options.reads_mtp) RETURN_IF_ERROR(ReadMtp(options.source.dir, plan));
+  if (options.reads_mtp) RETURN_IF_ERROR(ReadMtp(plan));
   if (std::string skipped = DescribeSkipped(plan.config, plan.checkpoint); !skipped.empty()) {
     plan.served.warnings.push_back(std::move(skipped));
   }
