@@ -27,7 +27,7 @@ StateSlot StatePool::Allocate() {
     if (slots_[slot].block != kNoBlock) of_block_[slots_[slot].block] = kNoState;
   }
   slots_[slot].block = kNoBlock;
-  slots_[slot].of_prompt = false;
+  slots_[slot].num_prompts = 0;
   ++slots_[slot].generation;
   slots_[slot].references = 1;
   ++num_references_;
@@ -77,8 +77,8 @@ void StatePool::DropBlock(BlockId block) {
 }
 
 KeptState StatePool::KeepForPrompt(StateSlot slot) {
-  CONTINUO_CHECK(slots_[slot].references > 0 && !slots_[slot].of_prompt);
-  slots_[slot].of_prompt = true;
+  CONTINUO_CHECK(slots_[slot].references > 0);
+  ++slots_[slot].num_prompts;
   return {.slot = slot, .generation = slots_[slot].generation};
 }
 
@@ -90,7 +90,7 @@ StateSlot StatePool::AcquireOfPrompt(const KeptState& kept) {
 
 void StatePool::DropPrompt(const KeptState& kept) {
   if (!IsThere(kept)) return;
-  slots_[kept.slot].of_prompt = false;
+  --slots_[kept.slot].num_prompts;
   ForgetIfUnknown(kept.slot);
 }
 

@@ -56,11 +56,11 @@ class StatePool {
   // Forgets the block's snapshot, if it has one. Callers do so whenever a block is handed out anew.
   void DropBlock(BlockId block);
 
-  // Keeps the state in `slot`, which is referenced, until DropPrompt.
+  // Keeps the state in `slot`, which is referenced, until DropPrompt. Several requests may keep one.
   KeptState KeepForPrompt(StateSlot slot);
   // Returns whether the state is still there.
   bool IsThere(const KeptState& kept) const {
-    return kept.slot != kNoState && slots_[kept.slot].of_prompt &&
+    return kept.slot != kNoState && slots_[kept.slot].num_prompts > 0 &&
            slots_[kept.slot].generation == kept.generation;
   }
   // Returns the slot of a state that is there, with a new reference.
@@ -75,11 +75,11 @@ class StatePool {
     int32_t references = 0;
     uint32_t generation = 0;  // counts how often the slot was handed out
     BlockId block = kNoBlock;
-    bool of_prompt = false;
+    int32_t num_prompts = 0;  // requests that keep it behind their prompts
     StateSlot older = kNoState, newer = kNoState;  // neighbours in the list of kept slots
   };
 
-  static bool IsSnapshot(const Slot& slot) { return slot.block != kNoBlock || slot.of_prompt; }
+  static bool IsSnapshot(const Slot& slot) { return slot.block != kNoBlock || slot.num_prompts > 0; }
   void PushKept(StateSlot slot);
   void RemoveKept(StateSlot slot);
   // A slot without references that is a snapshot no more becomes empty.

@@ -126,5 +126,18 @@ TEST_F(StatePoolTest, OneStateIsKeptForABlockAndAPrompt) {
   EXPECT_FALSE(pool_.IsThere(KeptState()));
 }
 
+TEST_F(StatePoolTest, SeveralRequestsKeepOneState) {
+  const StateSlot slot = pool_.Allocate();
+  const KeptState one = pool_.KeepForPrompt(slot), other = pool_.KeepForPrompt(slot);
+  pool_.Release(slot);
+  pool_.DropPrompt(one);
+  EXPECT_TRUE(pool_.IsThere(other));
+  EXPECT_EQ(pool_.num_kept(), 1);
+  pool_.DropPrompt(other);
+  EXPECT_FALSE(pool_.IsThere(other));
+  EXPECT_EQ(pool_.num_kept(), 0);
+  EXPECT_EQ(pool_.num_free(), 3);
+}
+
 }  // namespace
 }  // namespace continuo::engine

@@ -61,6 +61,34 @@ TEST(SequenceStatesTest, AnAnswerIsComputedInOneSlot) {
   EXPECT_TRUE(h.status().ok()) << h.status();
 }
 
+// A continuation begins behind the block that ends with another request's prompt, which is its own,
+// and whose state that request keeps for siblings.
+TEST(SequenceStatesTest, TwoRequestsKeepTheStateBehindOnePromptForTheirSiblings) {
+  EngineOptions options = WithSlots(16);
+  options.max_running = 3;  // the last sibling waits
+  Harness h(options);
+  Request request = RequestOf(Tokens(8, 1), 20);  // two whole blocks
+  request.num_sequences = 2;
+  request.sampling.temperature = 1;
+  const RequestId first = h.Add(request);
+  h.Step();
+  constexpr int kReceived = 2;
+  for (int i = 0; i < 2; ++i) {
+    std::vector<int32_t> answer = h.Expected(first, i);
+    answer.resize(kReceived);
+    request.received.push_back({.tokens = answer});
+  }
+  const RequestId second = h.Add(request);
+  h.RunToEnd();
+  ASSERT_TRUE(h.status().ok()) << h.status();
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<int32_t> expected = h.Expected(second, i);
+    EXPECT_EQ(h.received(first).answers[i], h.Expected(first, i));
+    EXPECT_THAT(h.received(second).answers[i],
+                ::testing::ElementsAreArray(expected.begin() + kReceived, expected.end()));
+  }
+}
+
 TEST(SequenceStatesTest, APromptLeavesSnapshotsBehindItsLastFullBlocks) {
   EngineOptions options = WithSlots(16);
   options.max_prefill_chunk = 10;
