@@ -225,7 +225,9 @@ class Writer:
                                       if field == "sliding_window" or value is not None}))
         subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={self.model}", "--dtype=fp32",
                         f"--tokenizer={fleet.DEMO_MODEL}", *["--mtp"] * with_module], check=True, capture_output=True)
+        self.types = TYPES
         if with_module:
+            self.types = (T.F32,)  # some types have values of their own
             self.let_module_agree()
         self.draw = np.random.default_rng(first_type)
         self.next_type = first_type
@@ -521,7 +523,7 @@ class Writer:
         # Routers are never quantised.
         kind = T.F32
         if "ffn_gate_inp" not in name:
-            kind = TYPES[self.next_type % len(TYPES)]
+            kind = self.types[self.next_type % len(self.types)]
             self.next_type += 1
         data, values = stored(values, kind, self.draw)
         self.out.add_tensor(name, data, raw_dtype=kind)
@@ -548,5 +550,5 @@ class Writer:
 
 def write_model(folder, case, first_type=0, with_module=False):
     """Returns the folder and the GGUF file; matrices take the types of TYPES in turn, from first_type on. with_module:
-    a module for multi-token prediction, too, which mostly agrees with the model."""
+    a module for multi-token prediction, too, which mostly agrees with the model, and matrices in fp32."""
     return Writer(pathlib.Path(folder), case, first_type, with_module).write()

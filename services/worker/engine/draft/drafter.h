@@ -27,8 +27,13 @@ struct ComputedRows {
 
 // Cost of drafts besides the tokens that verify them.
 struct DraftCost {
-  absl::Duration each;   // of every draft
-  absl::Duration first;  // once, before the next draft of this sequence
+  absl::Duration one;   // of the first draft of a step
+  absl::Duration each;  // of every further one
+  absl::Duration once;  // before the next draft of this sequence
+
+  absl::Duration Of(int drafts) const {
+    return drafts == 0 ? absl::ZeroDuration() : one + (drafts - 1) * each;
+  }
 };
 
 // Guesses how sequences go on, so that one step can sample several tokens of a sequence

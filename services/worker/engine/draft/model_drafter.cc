@@ -209,10 +209,10 @@ DraftCost ModelDrafter::Cost(const Sequence& s, int num_sequences) const {
   const int64_t context = NumTokens(s);
   const StepLoad step = {count, count * context, count};
   DraftCost cost;
-  cost.each = cost_.Predict(step) / count;
+  cost.one = cost.each = cost_.Predict(step) / count;
   // Tokens to compute before the one that is sampled from.
   const int missing = std::max(0, static_cast<int>(context) - cached - 1);
-  cost.first = cost_.Predict(step.WithTokens(cached, missing, 0)) - cost_.Predict(step);
+  cost.once = cost_.Predict(step.WithTokens(cached, missing, 0)) - cost_.Predict(step);
   return cost;
 }
 

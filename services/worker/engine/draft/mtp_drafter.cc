@@ -132,9 +132,14 @@ void MtpDrafter::Propose(const Sequence& s, int most, std::vector<int32_t>& draf
   drafts.assign(found->second.begin(), found->second.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
+// The module reads the last step's rows in any case, so a first draft costs its sample.
 DraftCost MtpDrafter::Cost(const Sequence& s, int num_sequences) const {
   const int count = std::max(1, num_sequences);
-  return {.each = cost_.Predict({count, count * int64_t{NumTokens(s)}, count}) / count};
+  const StepLoad rows = {.tokens = count, .attention = count * int64_t{NumTokens(s)}};
+  StepLoad step = rows;
+  step.samples = count;
+  const absl::Duration all = cost_.Predict(step);
+  return {.one = (all - cost_.Predict(rows)) / count, .each = all / count};
 }
 
 }  // namespace continuo::engine

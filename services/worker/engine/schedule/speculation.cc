@@ -43,7 +43,7 @@ int64_t Speculation::MostDrafts(const Sequence& s, const PlannedStep& step) cons
 
 // Returns how many drafts of `s` are worth their tokens and their other `cost`. The i-th is right
 // with about the i-th power of the rate at which drafts are. One more token is worth its time if it
-// gives more tokens for it than the step as a whole. The cost before the first draft is spread over
+// gives more tokens for it than the step as a whole. The cost before the next draft is spread over
 // the tokens that the answer has: a sequence that has generated many is likely to generate many
 // more.
 int Speculation::NumDraftsWorth(const Sequence& s, const PlannedStep& step,
@@ -56,16 +56,19 @@ int Speculation::NumDraftsWorth(const Sequence& s, const PlannedStep& step,
     return cost_.Predict(step.load.WithTokens(position, count, count)) - duration;
   };
   const double token_seconds = absl::ToDoubleSeconds(more(most)) / static_cast<double>(most);
-  const double worth = (token_seconds + absl::ToDoubleSeconds(cost.each)) * expected_tokens_;
-  const double first = absl::ToDoubleSeconds(cost.first) * expected_tokens_ /
-                       static_cast<double>(s.answer.size() + 1);
+  const auto worth = [&](absl::Duration draft) {
+    return (token_seconds + absl::ToDoubleSeconds(draft)) * expected_tokens_;
+  };
+  const double once = absl::ToDoubleSeconds(cost.once) * expected_tokens_ /
+                      static_cast<double>(s.answer.size() + 1);
+  const double first = worth(cost.one) + once, further = worth(cost.each);
   double chance = 1;
   int drafts = 0;
-  while (drafts < most && (chance *= HitRate(s)) * seconds > worth + (drafts == 0 ? first : 0)) {
+  while (drafts < most && (chance *= HitRate(s)) * seconds > (drafts == 0 ? first : further)) {
     ++drafts;
   }
   while (drafts > 0 &&
-         duration + drafting_ + more(drafts) + drafts * cost.each > options_.target_step) {
+         duration + drafting_ + more(drafts) + cost.Of(drafts) > options_.target_step) {
     --drafts;
   }
   return drafts;
@@ -86,7 +89,7 @@ void Speculation::PrepareBatch(const PlannedStep& step) {
     asks_.push_back({&s, most});
     if (options_.drafter->reads_every_step())
       residency_.Grow(*t.sequence, s.num_computed + 1 + most);
-    drafting += most * cost.each;
+    drafting += cost.Of(most);
   }
   if (asks_.empty() && count > 0 && steps_without_drafts_ >= kAskAnyway) {
     // It has a block for its next token, where the module reads last.
