@@ -238,7 +238,7 @@ class Writer:
         tensors = {name: values.copy() for name, values in read_safetensors(self.model / "model.safetensors").items()}
         for name, values in tensors.items():
             if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
-                values *= np.float32(1 / 8)
+                values *= np.float32(2**-16)
         join = tensors["mtp.fc.weight"]
         join[:] = np.eye(*join.shape, dtype="<f4")
         tensors["mtp.pre_fc_norm_embedding.weight"][:] = 0

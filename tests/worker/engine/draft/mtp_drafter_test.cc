@@ -152,7 +152,7 @@ TEST(MtpDrafterTest, APromptThatEndedInItsFirstStepIsCachedWithoutTheModulesPart
   Fixture f;
   f.Add(RequestOf(Tokens(24), 1));
   f.RunToEnd();
-  EXPECT_EQ(f.executor().num_mtp_steps(), 0);
+  EXPECT_EQ(f.executor().num_mtp_gaps(), 0);
   const RequestId again = f.Add(RequestOf(Tokens(30), 30));
   f.RunToEnd();
   f.ExpectUndisturbed(again);
