@@ -165,7 +165,8 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
                 "Number of tokens of one prompt in a step.");
   // As many sequences as a grid of CUDA blocks can have in its second and third dimension.
   constexpr int kMostRunning = (1 << 16) - 1;
-  flags.Integer("max_running", &c.max_running, 1, kMostRunning, "Number of sequences in the batch.");
+  flags.Integer("max_running", &c.max_running, 1, kMostRunning,
+                "Number of sequences in the batch.");
   flags.Integer("state_slots", &c.state_slots, 0, 1 << 20,
                 "Number of slots for recurrent states, of models that have them. Half as many "
                 "sequences run; the others keep prefixes. 0: four for each of --max_running, "

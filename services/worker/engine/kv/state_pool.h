@@ -56,7 +56,8 @@ class StatePool {
   // Forgets the block's snapshot, if it has one. Callers do so whenever a block is handed out anew.
   void DropBlock(BlockId block);
 
-  // Keeps the state in `slot`, which is referenced, until DropPrompt. Several requests may keep one.
+  // Keeps the state in `slot`, which is referenced, until DropPrompt. Several requests may keep
+  // one.
   KeptState KeepForPrompt(StateSlot slot);
   // Returns whether the state is still there.
   bool IsThere(const KeptState& kept) const {
@@ -75,11 +76,13 @@ class StatePool {
     int32_t references = 0;
     uint32_t generation = 0;  // counts how often the slot was handed out
     BlockId block = kNoBlock;
-    int32_t num_prompts = 0;  // requests that keep it behind their prompts
+    int32_t num_prompts = 0;                       // requests that keep it behind their prompts
     StateSlot older = kNoState, newer = kNoState;  // neighbours in the list of kept slots
   };
 
-  static bool IsSnapshot(const Slot& slot) { return slot.block != kNoBlock || slot.num_prompts > 0; }
+  static bool IsSnapshot(const Slot& slot) {
+    return slot.block != kNoBlock || slot.num_prompts > 0;
+  }
   void PushKept(StateSlot slot);
   void RemoveKept(StateSlot slot);
   // A slot without references that is a snapshot no more becomes empty.
