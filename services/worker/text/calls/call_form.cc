@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/worker/text/calls/call_spelling.h"
+#include "services/worker/text/response/json_scanner.h"
 #include "services/worker/text/response/pattern_text.h"
 
 namespace continuo::text {
