@@ -72,7 +72,7 @@ class FakeExecutor : public model::Executor {
   // Runs the rows of one sequence through its state, once its cells have been written.
   absl::Status RunStates(const model::StepPlan& plan, int sequence);
 
-  // What a row leaves to the module: its cell, and the hash of all that it sees.
+  // A row leaves this to the module: its cell, and the hash of all that it sees.
   struct Hidden {
     uint64_t cell = 0, context = 0;
   };

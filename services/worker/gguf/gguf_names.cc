@@ -51,12 +51,19 @@ constexpr Architecture kArchitectures[] = {
     {.name = "glm4moe", .hugging_face = "Glm4MoeForCausalLM"},
     {.name = "gpt-oss", .hugging_face = "GptOssForCausalLM"},
     {.name = "deepseek2", .hugging_face = "DeepseekV2ForCausalLM"},
-    {.name = "qwen35", .hugging_face = "Qwen3_5ForCausalLM", .gains_include_one = true},
-    {.name = "qwen35moe", .hugging_face = "Qwen3_5MoeForCausalLM", .gains_include_one = true},
+    {.name = "qwen35",
+     .hugging_face = "Qwen3_5ForCausalLM",
+     .gains_include_one = true,
+     .may_have_module = true},
+    {.name = "qwen35moe",
+     .hugging_face = "Qwen3_5MoeForCausalLM",
+     .gains_include_one = true,
+     .may_have_module = true},
     {.name = "qwen3next",
      .hugging_face = "Qwen3NextForCausalLM",
      .gains_include_one = true,
-     .splits_qkvz = true},
+     .splits_qkvz = true,
+     .may_have_module = true},
     {.name = "lfm2", .hugging_face = "Lfm2ForCausalLM"},
     {.name = "lfm2moe", .hugging_face = "Lfm2MoeForCausalLM"},
     {.name = "granitehybrid",
@@ -190,7 +197,6 @@ constexpr std::pair<std::string_view, std::string_view> kMtpParts[] = {
     {"hnorm", "pre_fc_norm_hidden"},
     {"shared_head_norm", "norm"},
 };
-constexpr int64_t kMostBlocks = 1 << 20;
 constexpr std::pair<std::string_view, std::string_view> kHybridParts[] = {
     {"ffn_gate", "shared_mlp.gate_proj"},
     {"ffn_up", "shared_mlp.up_proj"},
@@ -474,8 +480,8 @@ class Namer {
 
 // Returns the number of the block that is a module of Qwen's form, -1 where there is none.
 int MtpLayer(const GgufFile& file, const Architecture& architecture) {
-  constexpr std::string_view kNames[] = {"qwen35", "qwen35moe", "qwen3next"};
-  if (std::ranges::find(kNames, architecture.name) == std::end(kNames)) return -1;
+  constexpr int64_t kMostBlocks = 1 << 20;
+  if (!architecture.may_have_module) return -1;
   const std::string prefix = absl::StrCat(Absl(architecture.name), ".");
   const int64_t blocks = file.Whole(prefix + "block_count").value_or(0);
   const bool has_one = file.Whole(prefix + "nextn_predict_layers") == 1;

@@ -25,6 +25,8 @@ struct Architecture {
   // Queries, keys and values of the delta rule are a tensor, and z is another, as
   // WeightNames::kQwen3NextParts names them.
   bool splits_qkvz = false;
+  // The last block may be a module for multi-token prediction of Qwen's form.
+  bool may_have_module = false;
 };
 
 // The values of expert_gating_func that are known.

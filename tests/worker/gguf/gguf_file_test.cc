@@ -132,7 +132,7 @@ TEST_F(GgufFileTest, BlocksThatPredictFurtherTokensAreAModule) {
                     "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight",
                     "mtp.norm.weight", "mtp.layers.0.nextn.embed_tokens.weight"))
         << architecture;
-    // Of two, or of a number of blocks that makes none, nothing is known.
+    // Two modules keep the names that they have, as does one in a number of blocks that cannot be.
     for (const auto& [blocks, modules] :
          {std::pair{4u, 2u}, std::pair{0u, 1u}, std::pair{~0u, 1u}}) {
       EXPECT_EQ(names(architecture, blocks, modules)[5], "model.layers.3.nextn.eh_proj.weight");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "services/base/check.h"
 #include "services/worker/engine/draft/draft_plan.h"
 
 namespace continuo::engine {
@@ -82,8 +81,9 @@ void MtpDrafter::ReadStep(std::span<const DraftAsk> asks) {
   fresh_.clear();
   if (plan_.num_rows() == 0) return;
   if (!RunStep(load)) return works_.clear();
-  for (const Work& work : works_)
+  for (const Work& work : works_) {
     drafts_[work.sequence->id].reserve(static_cast<size_t>(work.most));
+  }
   for (size_t i = 0; i < works_.size(); ++i) {
     works_[i].drafts = &drafts_[works_[i].sequence->id];
     works_[i].drafts->push_back(result_.token_ids[i]);

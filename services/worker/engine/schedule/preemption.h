@@ -6,7 +6,6 @@
 #include "services/worker/engine/requests/request_book.h"
 #include "services/worker/engine/schedule/planned_step.h"
 #include "services/worker/engine/schedule/residency.h"
-#include "services/worker/engine/types/options.h"
 
 namespace continuo::engine {
 
@@ -15,8 +14,7 @@ namespace continuo::engine {
 class Preemption {
  public:
   // All arguments outlive this object.
-  Preemption(const EngineOptions* options, RequestBook* book, Residency* residency)
-      : options_(*options), book_(*book), residency_(*residency) {}
+  Preemption(RequestBook* book, Residency* residency) : book_(*book), residency_(*residency) {}
 
   // Preempts for the head of the queue, if that has a higher priority or its tenant a deficit, and
   // if it fits then.
@@ -33,7 +31,6 @@ class Preemption {
     return unhelped_ticket_ == s.queue_ticket && unhelped_at_ == residency_.num_releases();
   }
 
-  const EngineOptions& options_;
   RequestBook& book_;
   Residency& residency_;
   // The last sequence that would not have fitted after others had yielded to its tenant, by its

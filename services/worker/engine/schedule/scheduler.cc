@@ -25,7 +25,7 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
       metrics_(*metrics),
       book_(options.max_batch_tokens, metrics),
       residency_(&options_, &book_, metrics),
-      preemption_(&options_, &book_, &residency_),
+      preemption_(&book_, &residency_),
       filler_(&options_, &cost_, &book_, &residency_),
       speculation_(&options_, &cost_, &book_.tenants(), &residency_, metrics),
       commit_(options.vocab_size, &book_, metrics),

@@ -87,8 +87,9 @@ void Speculation::PrepareBatch(const PlannedStep& step) {
     const int most = NumDraftsWorth(s, step, cost);
     if (most == 0) continue;
     asks_.push_back({&s, most});
-    if (options_.drafter->reads_every_step())
+    if (options_.drafter->reads_every_step()) {
       residency_.Grow(*t.sequence, s.num_computed + 1 + most);
+    }
     drafting += cost.Of(most);
   }
   if (asks_.empty() && count > 0 && steps_without_drafts_ >= kAskAnyway) {

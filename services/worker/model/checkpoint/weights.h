@@ -27,7 +27,8 @@ struct ExpertsWeights {
   std::vector<kernels::Weight> down;      // [hidden, X]
   kernels::Tensor gate_bias, up_bias;     // [num_experts, X]
   kernels::Tensor down_bias;              // [num_experts, hidden]
-  // Where there is a latent_size L, which takes hidden's place in the experts' matrices:
+  // These two project to a latent_size L and back, which is then the experts' hidden size; they are
+  // empty where there is none.
   kernels::Weight latent_in;               // [L, hidden]
   kernels::Weight latent_out;              // [hidden, L]
   kernels::Weight shared_gate, shared_up;  // [S, hidden]

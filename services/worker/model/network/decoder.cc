@@ -113,7 +113,8 @@ class Decoder : public Model {
     CONTINUO_CHECK(wanted <= rows);
     buffers_ = all_.First(rows);
     if (step.hidden_rows.size() > 0) return EnqueueMtp(step);
-    hidden_ = RowsOf(wanted < rows ? all_.h : all_.x, 0, wanted);
+    const kernels::Tensor& every = config_.reads_mtp ? all_.final_hidden : all_.x;
+    hidden_ = RowsOf(wanted < rows ? all_.h : every, 0, wanted);
     if (!step.is_capturable || !IsCapturable(rows)) return Enqueue(step);
     std::array<int64_t, 25> key;
     auto at = key.begin();
@@ -179,8 +180,9 @@ class Decoder : public Model {
     if (config_.reads_mtp) {
       // The module reads every row.
       Normalise(buffers_.final_hidden, buffers_.x, {weights_.final_gain, weights_.final_shift});
-      if (hidden_.rows() > 0)
+      if (hidden_.rows() > 0 && hidden_.rows() < buffers_.x.rows()) {
         ops_.rows.GatherRows(hidden_, buffers_.final_hidden, step.wanted_rows);
+      }
     }
     return comm_.status();
   }

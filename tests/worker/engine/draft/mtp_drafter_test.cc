@@ -147,7 +147,7 @@ TEST(MtpDrafterTest, EqualRequestsShareBlocksThatOneOfThemWrites) {
   }
 }
 
-// What a sequence computed in its last step is missing in the cached prefix.
+// The module does not read a sequence's last step, whose part it lacks in the cached prefix.
 TEST(MtpDrafterTest, APromptThatEndedInItsFirstStepIsCachedWithoutTheModulesPart) {
   Fixture f;
   f.Add(RequestOf(Tokens(24), 1));
