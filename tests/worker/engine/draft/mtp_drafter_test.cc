@@ -172,15 +172,20 @@ TEST(MtpDrafterTest, DraftsGoOnBeyondTheEndOfABlock) {
   EXPECT_LT(f.steps(), 40);
 }
 
-TEST(MtpDrafterTest, AnExecutorThatFailsGivesNoDrafts) {
-  Fixture f;
+// What was asked for and not drafted keeps no blocks.
+TEST(MtpDrafterTest, AnExecutorThatFailsGivesNoDraftsAndTheirBlocksBack) {
+  EngineOptions options;
+  options.block_size = 2;
+  Fixture f(options);
   f.Add(RequestOf(Tokens(9), 100));
-  for (int i = 0; i < 3; ++i) f.Step();
+  while (f.Step().num_samples() < 4) ASSERT_LT(f.steps(), 20);
   f.executor().FailWith(absl::InternalError("lost"));
   const int64_t steps = f.executor().num_mtp_steps();
-  EXPECT_EQ(f.Begin().num_samples(), 1);
+  const model::StepPlan plan = f.Begin();
+  EXPECT_EQ(plan.num_samples(), 1);
   EXPECT_FALSE(f.status().ok());
   EXPECT_EQ(f.executor().num_mtp_steps(), steps);
+  EXPECT_EQ(f.scheduler().pool().num_used(), BlocksFor(plan.positions.back() + 1, 2));
 }
 
 }  // namespace
