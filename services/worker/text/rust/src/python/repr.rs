@@ -171,6 +171,6 @@ pub fn ascii(value: &Value) -> Result<Str> {
 /// Rust's notion of printable, which is Python's: neither control, format, private, unassigned nor a
 /// separator other than the space. (After another character, so that accents count as printable.)
 pub fn is_printable(c: char) -> bool {
-    matches!(c, '\'' | '"' | '\\')
+    matches!(c, ' '..='~')
         || ['.', c].iter().collect::<String>().escape_debug().count() == 2
 }
