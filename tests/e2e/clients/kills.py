@@ -174,8 +174,8 @@ class Link:
 
 
 def until_cut(test):
-    """The test, again until it was cut where it has to be: a worker that is late sends an answer's tokens at once,
-    and there is no place in the middle of them."""
+    """The test, again until it was cut where it has to be: a worker that is late sends an answer's tokens at once, and
+    sometimes its end with them, and there is no place in the middle of them."""
     @functools.wraps(test)
     def repeated(self):
         for _ in range(MOST_TRIES):
@@ -211,9 +211,10 @@ class Kills:
 
     @classmethod
     def cut(cls, i, num_tokens, is_end):
-        """Kills worker `i` if the answer has the tokens that this cut waits for, or ends."""
+        """Kills worker `i` if the client has the tokens that this cut waits for and lacks at least the answer's end, or
+        the answer ends."""
         with cls.lock:
-            in_stream = num_tokens > cls.num_cut % 3 and not is_end
+            in_stream = num_tokens > cls.num_cut % 3
             if not cls.is_armed or cls.successor is not None:
                 return False
             if not in_stream and not (is_end and cls.takes_whole):
