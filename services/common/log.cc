@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "absl/base/attributes.h"
@@ -18,10 +20,17 @@
 namespace continuo::common {
 namespace {
 
+bool IsPlain(char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; }
+
 void AppendString(std::string& line, std::string_view text) {
   line += '"';
   while (!text.empty()) {
-    const size_t length = Utf8CharacterLength(text);
+    size_t length = 0;
+    while (length < text.size() && IsPlain(text[length])) ++length;
+    line.append(text.substr(0, length));
+    text.remove_prefix(length);
+    if (text.empty()) break;
+    length = Utf8CharacterLength(text);
     const auto c = static_cast<unsigned char>(text[0]);
     if (length == 0) {
       line += "\\ufffd";
@@ -42,18 +51,48 @@ void AppendString(std::string& line, std::string_view text) {
   line += '"';
 }
 
+// Appends what std::to_chars makes of `value`.
+template <typename... Arguments>
+void AppendChars(std::string& line, Arguments... value) {
+  char text[32];
+  const auto end = std::to_chars(std::begin(text), std::end(text), value...);
+  line.append(text, end.ptr);
+}
+
 struct AppendValue {
   std::string& line;
   void operator()(std::string_view value) const { AppendString(line, value); }
   void operator()(bool value) const { line += value ? "true" : "false"; }
-  void operator()(int64_t value) const { line += std::to_string(value); }
-  void operator()(uint64_t value) const { line += std::to_string(value); }
+  void operator()(int64_t value) const { AppendChars(line, value); }
+  void operator()(uint64_t value) const { AppendChars(line, value); }
   void operator()(double value) const {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.9g", value);
-    line += std::isfinite(value) ? text : "null";
+    if (!std::isfinite(value)) {
+      line += "null";
+    } else {
+      AppendChars(line, value, std::chars_format::general, 9);
+    }
   }
 };
+
+// Appends a time of UTC to the microsecond. A thread's lines of one second share its text.
+void AppendTime(std::string& line, absl::Time time) {
+  struct Second {
+    absl::Time begin = absl::InfinitePast();
+    std::string text;
+  };
+  thread_local Second last;
+  if (time < last.begin || time - last.begin >= absl::Seconds(1)) {
+    last.begin = absl::FromUnixSeconds(absl::ToUnixSeconds(time));
+    last.text = absl::FormatTime("%Y-%m-%d%ET%H:%M:%S.", last.begin, absl::UTCTimeZone());
+  }
+  line += last.text;
+  const int64_t microseconds = absl::ToInt64Microseconds(time - last.begin);
+  // The leading 1 keeps the zeros.
+  const size_t place = line.size();
+  AppendChars(line, 1000000 + microseconds);
+  line.erase(place, 1);
+  line += 'Z';
+}
 
 std::atomic<LogSeverity> least_severity = LogSeverity::kInfo;
 
@@ -75,8 +114,11 @@ void WriteLine(std::string line) {
 
 std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
                           std::initializer_list<LogField> fields) {
-  std::string line = "{\"time\":\"";
-  line += absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", time, absl::UTCTimeZone());
+  constexpr size_t kUsualBytes = 512;
+  std::string line;
+  line.reserve(kUsualBytes);
+  line += "{\"time\":\"";
+  AppendTime(line, time);
   line += "\",\"severity\":\"";
   line += absl::LogSeverityName(severity);
   line += "\",\"message\":";

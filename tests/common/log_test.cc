@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
@@ -43,6 +44,34 @@ TEST(LogTest, ALineIsOneObjectInAFixedOrder) {
                           {{"worker", "w0"}, {"after", absl::Milliseconds(250)}}),
             R"({"time":"1970-01-01T00:00:00.001500Z","severity":"ERROR","message":"lost",)"
             R"("worker":"w0","after":0.25})");
+}
+
+// Lines of one second share some of their text; lines of others do not.
+TEST(LogTest, TimesAreThoseOfAbseil) {
+  const absl::Time begin = absl::FromUnixSeconds(1764460799);  // the last second of an hour
+  for (const absl::Duration after :
+       {absl::ZeroDuration(), absl::Microseconds(1), absl::Nanoseconds(999999999), absl::Seconds(1),
+        absl::Milliseconds(500), absl::Seconds(-1), absl::Nanoseconds(-1), absl::Hours(24 * 365),
+        absl::Microseconds(123456)}) {
+    const std::string line = FormatLogLine(begin + after, LogSeverity::kInfo, "x", {});
+    EXPECT_EQ(json::parse(line)["time"],
+              absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", begin + after, absl::UTCTimeZone()));
+  }
+}
+
+TEST(LogTest, NumbersHaveNineDigits) {
+  for (const auto& [number, text] : std::vector<std::pair<double, std::string>>{
+           {0, "0"},
+           {-0.25, "-0.25"},
+           {1.0 / 3, "0.333333333"},
+           {123456789.5, "123456790"},
+           {1e9, "1e+09"},
+           {1e-5, "1e-05"},
+           {std::numeric_limits<double>::max(), "1.79769313e+308"}}) {
+    const std::string line =
+        FormatLogLine(absl::UnixEpoch(), LogSeverity::kInfo, "x", {{"n", number}});
+    EXPECT_NE(line.find("\"n\":" + text + "}"), std::string::npos) << line;
+  }
 }
 
 TEST(LogTest, EveryTypeOfValueKeepsItsType) {

@@ -24,7 +24,7 @@ struct EndReason {
   absl::StatusCode code;
   std::string_view reason;
 };
-constexpr EndReason kEndReasons[] = {
+constexpr std::array<EndReason, 11> kEndReasons = {{
     {absl::StatusCode::kUnavailable, protocol::kReasonContinue},
     {absl::StatusCode::kUnavailable, protocol::kReasonDraining},
     {absl::StatusCode::kUnavailable, protocol::kReasonNoWorker},
@@ -36,7 +36,7 @@ constexpr EndReason kEndReasons[] = {
     {absl::StatusCode::kFailedPrecondition, protocol::kReasonModelChanged},
     {absl::StatusCode::kInternal, protocol::kReasonPoison},
     {absl::StatusCode::kAborted, protocol::kReasonAborted},
-};
+}};
 constexpr std::array kRejectReasons = {protocol::kReasonOverloaded, protocol::kReasonRateLimited,
                                        protocol::kReasonNoWorker, protocol::kReasonContinue};
 
@@ -201,10 +201,9 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
   OnTenantTokens("default", 0, 0);
 }
 
-std::string GatewayMetrics::Known(std::string_view model) const {
+std::string_view GatewayMetrics::Known(std::string_view model) const {
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
-  return std::string(std::ranges::binary_search(snapshot->known_models, model) ? model
-                                                                               : kUnknownModel);
+  return std::ranges::binary_search(snapshot->known_models, model) ? model : kUnknownModel;
 }
 
 std::string GatewayMetrics::PoolName(int pool) const {
@@ -213,87 +212,108 @@ std::string GatewayMetrics::PoolName(int pool) const {
   return index < pool_names_.size() ? pool_names_[index] : absl::StrCat(pool);
 }
 
+const GatewayMetrics::StreamSeries* GatewayMetrics::FindSeries(const RelayLabels& labels) const {
+  for (const auto& [key, series] : series_) {
+    if (key.first == labels.model && key.second == labels.pool) return &series;
+  }
+  return nullptr;
+}
+
 GatewayMetrics::StreamSeries GatewayMetrics::Series(const RelayLabels& labels) {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [key, series] : series_) {
-    if (key.first == labels.model && key.second == labels.pool) return series;
-  }
-  const std::string model(labels.model);
-  const prometheus::Labels both = {{"model", model}, {"pool", PoolName(labels.pool)}};
+  // A model that was known once stays known.
+  if (const StreamSeries* series = FindSeries(labels)) return *series;
+  const RelayLabels known = {.model = Known(labels.model), .pool = labels.pool};
+  if (const StreamSeries* series = FindSeries(known)) return *series;
+  const std::string model(known.model);
+  const prometheus::Labels both = {{"model", model}, {"pool", PoolName(known.pool)}};
   const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
     prometheus::Labels all = both;
     all.insert(more);
     return all;
   };
-  // The series of all codes start at 0, since one that starts at 1 has no rate.
-  for (const std::string_view code : protocol::kStatusNames) {
-    requests_.Add(with({{"code", std::string(code)}, {"reason", ""}}));
-  }
-  for (const EndReason& end : kEndReasons) {
-    requests_.Add(with({{"code", std::string(protocol::StatusName(end.code))},
-                        {"reason", std::string(end.reason)}}));
-  }
-  for (const char* reason : kMigrationReasons) migrations_.Add(with({{"reason", reason}}));
-  const StreamSeries series = {
+  StreamSeries series = {
       .request = &request_.Add(both, kRequestBuckets),
       .queue = &queue_.Add(both, kRequestBuckets),
       .time_to_first_token = &time_to_first_token_.Add(both, kFirstTokenBuckets),
       .inter_token = &inter_token_.Add(both, kInterTokenBuckets),
       .migration_stall = &migration_stall_.Add(both, kStallBuckets),
   };
-  series_.emplace_back(std::pair(model, labels.pool), series);
+  // The series of all codes start at 0, since one that starts at 1 has no rate.
+  for (size_t code = 0; code < series.ends.size(); ++code) {
+    series.ends[code] =
+        &requests_.Add(with({{"code", std::string(protocol::kStatusNames[code])}, {"reason", ""}}));
+  }
+  static_assert(kEndReasons.size() == kNumEndReasons);
+  for (size_t i = 0; i < kEndReasons.size(); ++i) {
+    series.ends_by_reason[i] =
+        &requests_.Add(with({{"code", std::string(protocol::StatusName(kEndReasons[i].code))},
+                             {"reason", std::string(kEndReasons[i].reason)}}));
+  }
+  for (const char* reason : kMigrationReasons) migrations_.Add(with({{"reason", reason}}));
+  series_.emplace_back(std::pair(model, known.pool), series);
   return series;
 }
 
 void GatewayMetrics::OnBegun(const RelayLabels& labels, absl::Duration since_start) {
-  Series({Known(labels.model), labels.pool}).queue->Observe(absl::ToDoubleSeconds(since_start));
+  Series(labels).queue->Observe(absl::ToDoubleSeconds(since_start));
 }
 
 void GatewayMetrics::OnFirstToken(const RelayLabels& labels, absl::Duration since_start) {
-  Series({Known(labels.model), labels.pool})
-      .time_to_first_token->Observe(absl::ToDoubleSeconds(since_start));
+  Series(labels).time_to_first_token->Observe(absl::ToDoubleSeconds(since_start));
 }
 
 void GatewayMetrics::OnTokens(const RelayLabels& labels, absl::Duration since_last, int tokens) {
   // One observation per response: its tokens came together, so each took an equal share of the gap.
-  Series({Known(labels.model), labels.pool})
-      .inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
+  Series(labels).inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
 }
 
 void GatewayMetrics::OnMigration(const RelayLabels& labels, std::string_view reason) {
   migrations_
-      .Add({{"model", Known(labels.model)},
+      .Add({{"model", std::string(Known(labels.model))},
             {"pool", PoolName(labels.pool)},
             {"reason", std::string(reason)}})
       .Increment();
 }
 
 void GatewayMetrics::OnStall(const RelayLabels& labels, absl::Duration stall) {
-  Series({Known(labels.model), labels.pool}).migration_stall->Observe(absl::ToDoubleSeconds(stall));
+  Series(labels).migration_stall->Observe(absl::ToDoubleSeconds(stall));
 }
 
 void GatewayMetrics::CountEnd(const RelayLabels& labels, const absl::Status& status) {
   const std::string reason = protocol::ReasonOf(status);
   // A worker's reason is its own word, and must not create series.
-  const bool is_known = std::ranges::any_of(kEndReasons, [&](const EndReason& end) {
-    return end.code == status.code() && end.reason == reason;
+  const auto end = std::ranges::find_if(kEndReasons, [&](const EndReason& known) {
+    return known.code == status.code() && known.reason == reason;
   });
-  requests_
-      .Add({{"model", Known(labels.model)},
-            {"pool", PoolName(labels.pool)},
-            {"code", std::string(protocol::StatusName(status.code()))},
-            {"reason", is_known ? reason : ""}})
-      .Increment();
+  const auto reason_index = static_cast<size_t>(end - kEndReasons.begin());
+  EndOf(labels, status.code(), reason_index).Increment();
   if (std::ranges::find(kRejectReasons, reason) != kRejectReasons.end()) {
     rejected_.Add({{"reason", reason}}).Increment();
   }
 }
 
+prometheus::Counter& GatewayMetrics::EndOf(const RelayLabels& labels, absl::StatusCode code,
+                                           size_t reason) {
+  const bool has_reason = reason < kEndReasons.size();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const StreamSeries* series = FindSeries(labels)) {
+      if (has_reason) return *series->ends_by_reason[reason];
+      const auto number = static_cast<size_t>(code);
+      if (number < series->ends.size()) return *series->ends[number];
+    }
+  }
+  return requests_.Add({{"model", std::string(Known(labels.model))},
+                        {"pool", PoolName(labels.pool)},
+                        {"code", std::string(protocol::StatusName(code))},
+                        {"reason", has_reason ? std::string(kEndReasons[reason].reason) : ""}});
+}
+
 void GatewayMetrics::OnRequestEnd(const RelayLabels& labels, const absl::Status& status,
                                   absl::Duration duration) {
   CountEnd(labels, status);
-  if (!status.ok()) return;
-  Series({Known(labels.model), labels.pool}).request->Observe(absl::ToDoubleSeconds(duration));
+  if (status.ok()) Series(labels).request->Observe(absl::ToDoubleSeconds(duration));
 }
 
 void GatewayMetrics::OnRejected(std::string_view model, const absl::Status& status) {

@@ -5,7 +5,9 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +24,7 @@
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/requests/key_limiter.h"
 #include "services/gateway/routing/load_view.h"
+#include "services/protocol/status_name.h"
 
 namespace continuo::gateway {
 
@@ -68,8 +71,11 @@ class GatewayMetrics : public RelayObserver {
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
 
  private:
-  // The histograms of one model and pool, looked up once.
+  static constexpr size_t kNumEndReasons = 11;  // that a call may end with, beside none
+  // The series of one model and pool, looked up once.
   struct StreamSeries {
+    std::array<prometheus::Counter*, protocol::kStatusNames.size()> ends;  // without a reason
+    std::array<prometheus::Counter*, kNumEndReasons> ends_by_reason;
     prometheus::Histogram* request;
     prometheus::Histogram* queue;
     prometheus::Histogram* time_to_first_token;
@@ -84,10 +90,15 @@ class GatewayMetrics : public RelayObserver {
   };
   // The label of a model. A client must not create series, so a name that no worker has reported
   // is "unknown".
-  std::string Known(std::string_view model) const;
+  std::string_view Known(std::string_view model) const;
   // Returns the series of the model and pool; creates them, at 0, the first time.
   StreamSeries Series(const RelayLabels& labels);
+  // Null where nothing has created them.
+  const StreamSeries* FindSeries(const RelayLabels& labels) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountEnd(const RelayLabels& labels, const absl::Status& status);
+  // The counter of ends with this code and reason; `reason` is kNumEndReasons for none.
+  prometheus::Counter& EndOf(const RelayLabels& labels, absl::StatusCode code, size_t reason);
   TenantSeries& Tenant(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TenantSeries MakeTenant(const std::string& label);
 
