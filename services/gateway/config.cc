@@ -8,6 +8,7 @@
 
 #include "services/common/container.h"
 #include "services/common/flags.h"
+#include "services/common/telemetry/metrics.h"
 #include "services/common/telemetry/span_exporter.h"
 #include "services/gateway/routing/policy.h"
 
@@ -54,7 +55,7 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
       "Each event of a stream over HTTP has an id, behind which the stream goes on after a "
       "cut. Requests may say otherwise; clients that take an event for data alone fail at "
       "ids.");
-  flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
+  common::AddMetricsFlags(flags, &c.metrics_listen, &c.metrics_token_file);
   flags.Text("usage_log", &c.usage_log,
              "File to which a line of JSON is appended at the end of each generation, with what it "
              "used; - is the standard output. Empty: none.");

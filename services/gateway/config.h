@@ -26,6 +26,7 @@ struct GatewayConfig {
   std::string routing_policy = "least_loaded";  // One of kPolicies.
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";
+  std::string metrics_token_file;
   std::string http_listen = "0.0.0.0:8080";  // The OpenAI API; "" and "off" turn it off.
   std::string http_cors_origins;             // The argument of CorsPolicy::Parse.
   bool http_event_ids = true;

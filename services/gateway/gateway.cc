@@ -13,6 +13,7 @@
 #include "services/common/log.h"
 #include "services/common/trust/peer_names.h"
 #include "services/common/trust/peer_verifier.h"
+#include "services/common/trust/token_file.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
@@ -249,9 +250,10 @@ absl::Status Gateway::StartScaler() {
 }
 
 absl::Status Gateway::StartMetrics() {
-  ASSIGN_OR_RETURN(metrics_server_,
-                   common::MetricsServer::Start(config_.metrics_listen, metrics_.collectables(),
-                                                [this] { return health_.healthy(); }));
+  ASSIGN_OR_RETURN(auto may_read, common::OpenMetricsTokens(config_.metrics_token_file));
+  ASSIGN_OR_RETURN(metrics_server_, common::MetricsServer::Start(
+                                        config_.metrics_listen, metrics_.collectables(),
+                                        [this] { return health_.healthy(); }, std::move(may_read)));
   return absl::OkStatus();
 }
 

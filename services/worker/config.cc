@@ -16,6 +16,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/container.h"
 #include "services/common/flags.h"
+#include "services/common/telemetry/metrics.h"
 #include "services/protocol/limits.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
 #include "services/worker/model/load/precision.h"
@@ -48,7 +49,7 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Text("worker_name", &c.worker_name,
              "Name in logs, metrics and reports. Default: the host's name.");
   flags.Address("listen", &c.listen, "Address of the gRPC server.");
-  flags.Address("metrics_listen", &c.metrics_listen, "Address of /metrics and /healthz.");
+  common::AddMetricsFlags(flags, &c.metrics_listen, &c.metrics_token_file);
   common::AddOtlpFlags(flags, &c.otlp);
   flags.LogLevel(&c.log_level);
   flags.Text("tls_cert_file", &c.tls.cert_file, "PEM certificate that clients are shown.");

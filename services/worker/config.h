@@ -28,6 +28,7 @@ struct WorkerConfig {
   std::string tool_format = "auto";
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen = "0.0.0.0:9090";
+  std::string metrics_token_file;
   common::TlsFiles tls;
   std::vector<std::string> tls_client_names;
   std::string token_file;

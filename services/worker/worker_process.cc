@@ -70,6 +70,7 @@ void WorkerProcess::StartServer() {
   options.spans = spans_.get();
   options.listen = config_.listen;
   options.metrics_listen = config_.metrics_listen;
+  options.metrics_token_file = config_.metrics_token_file;
   options.tls = config_.tls;
   options.tls_client_names = config_.tls_client_names;
   options.token_file = config_.token_file;

@@ -196,6 +196,49 @@ class WorkersTrust(unittest.TestCase):
                                         self.authority.files("client")), believed=True)
 
 
+class MetricsToken(unittest.TestCase):
+    """A fleet whose metrics are for readers with a token."""
+
+    def test_metrics_are_for_readers_with_the_token_of_the_moment(self):
+        path = pathlib.Path(certificates.Authority().folder) / "scrapers"
+        old, new = "token-of-a-scraper-old", "token-of-a-scraper-new"
+
+        def write(*tokens):
+            path.with_suffix(".new").write_text("".join(f"{t}\n" for t in tokens))
+            os.replace(path.with_suffix(".new"), path)
+
+        write(old)
+        flag = f"--metrics_token_file={path}"
+        worker = fleet.start_worker(fleet.DEMO_MODEL, flag)
+        self.addCleanup(worker.kill)
+        gateway = fleet.start_gateway([worker], flag)
+        self.addCleanup(gateway.kill)
+        fleet.Client(gateway.address).wait_for_model()
+
+        def get(program, page, token=""):
+            call = urllib.request.Request(f"http://{program.metrics_address}/{page}",
+                                          headers={"Authorization": f"Bearer {token}"} if token else {})
+            try:
+                with urllib.request.urlopen(call, timeout=WAIT_S) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+
+        for program, series in ((worker, "continuo_running_requests"), (gateway, "continuo_gateway_workers")):
+            status, page = get(program, "metrics", old)
+            self.assertEqual(status, 200)
+            self.assertIn(series, page)
+            for token in ("", new, old[:-1]):
+                status, page = get(program, "metrics", token)
+                self.assertEqual(status, 401, token)
+                self.assertNotIn("continuo", page)
+            self.assertEqual(get(program, "healthz")[0], 200)
+        write(new)
+        for program in (worker, gateway):
+            fleet.wait_until(lambda program=program: get(program, "metrics", new)[0] == 200, "the new token")
+            self.assertEqual(get(program, "metrics", old)[0], 401)
+
+
 class Token(unittest.TestCase):
     """A fleet whose programs know each other by a token."""
     OLD, NEW = "token-of-the-fleet-old", "token-of-the-fleet-new"

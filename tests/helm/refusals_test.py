@@ -37,6 +37,7 @@ SCHEMA = [
     ("gateway.resources.limits.memory=4K", "'4K' does not match pattern"),
     ("gateway.env[0].value=x", "at '/gateway/env/0': missing property 'name'"),
     ("gateway.env.TZ=UTC", "at '/gateway/env': got object, want array"),
+    ("monitoring.tokenSecret.name=A", "at '/monitoring/tokenSecret/name': 'A' does not match pattern"),
     ("download.proxy=p:3128", "at '/download/proxy': 'p:3128' does not match pattern"),
     ("ipFamilyPolicy=Dual", "at '/ipFamilyPolicy': value must be one of"),
     (f"{P}.gpuResource=gpu", "at '/pools/m/gpuResource': 'gpu' does not match pattern"),
@@ -177,6 +178,8 @@ CHECKS = [
     ("httpRoute.enabled=true", "httpRoute.parentRefs: the Gateway that it belongs to is needed"),
     ("grpcRoute.enabled=true", "grpcRoute.parentRefs: the Gateway that it belongs to is needed"),
     ("inferencePool.enabled=true", "inferencePool.endpointPicker.name: the endpoint picker's Service"),
+    ("inferencePool.enabled=true,inferencePool.endpointPicker.name=e,inferencePool.clients[0].podSelector.x=y,"
+     "monitoring.tokenSecret.name=s", "monitoring.tokenSecret: an endpoint picker"),
     ("inferencePool.enabled=true,inferencePool.endpointPicker.name=e", "inferencePool.clients: is "
      "needed: the peers that may call workers, which ask for no keys"),
 ]

@@ -126,6 +126,9 @@
 {{- if and .Values.inferencePool.enabled .Values.networkPolicy.enabled (not .Values.inferencePool.clients) }}
 {{- fail "inferencePool.clients: is needed: the peers that may call workers, which ask for no keys" }}
 {{- end }}
+{{- if and .Values.inferencePool.enabled .Values.monitoring.tokenSecret.name }}
+{{- fail "monitoring.tokenSecret: an endpoint picker (inferencePool) reads the workers' metrics and shows no token" }}
+{{- end }}
 {{- end }}
 
 {{- /* Labels by which objects find each other are not the operator's. (list NAME LABELS) */ -}}

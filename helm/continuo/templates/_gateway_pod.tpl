@@ -3,7 +3,7 @@
 {{- $g := .Values.gateway }}
 {{- $otlpTls := include "continuo.otlpTls" . }}
 {{- $asksApi := eq $g.discovery "kubernetes" }}
-{{- $mounts := or .Values.tls.enabled .Values.token.enabled .Values.apiKeys.secretName $otlpTls $asksApi }}
+{{- $mounts := or .Values.tls.enabled .Values.token.enabled .Values.apiKeys.secretName .Values.monitoring.tokenSecret.name $otlpTls $asksApi }}
 {{- /* Connections end after up to a tenth more than their time. */ -}}
 {{- $connections := int (ceil (mulf $g.connectionSeconds 1.1)) }}
 {{- include "continuo.podSpec" (list . $g (include "continuo.gatewaySelector" .)) | trim }}
@@ -57,6 +57,9 @@ containers:
       {{- if .Values.token.enabled }}
       - {{ printf "--token_file=/etc/continuo/token/%s" .Values.token.key | quote }}
       {{- end }}
+      {{- if .Values.monitoring.tokenSecret.name }}
+      - {{ printf "--metrics_token_file=/etc/continuo/metrics/%s" .Values.monitoring.tokenSecret.key | quote }}
+      {{- end }}
       {{- if .Values.apiKeys.secretName }}
       - {{ printf "--api_keys_file=/etc/continuo/keys/%s" .Values.apiKeys.key | quote }}
       {{- end }}
@@ -105,6 +108,9 @@ containers:
       {{- if .Values.token.enabled }}
       - {name: token, mountPath: /etc/continuo/token, readOnly: true}
       {{- end }}
+      {{- if .Values.monitoring.tokenSecret.name }}
+      - {name: metrics-token, mountPath: /etc/continuo/metrics, readOnly: true}
+      {{- end }}
       {{- if .Values.apiKeys.secretName }}
       - {name: keys, mountPath: /etc/continuo/keys, readOnly: true}
       {{- end }}
@@ -132,6 +138,10 @@ volumes:
   {{- if .Values.token.enabled }}
   - name: token
     secret: {secretName: {{ include "continuo.tokenSecret" . | quote }}, defaultMode: 0440}
+  {{- end }}
+  {{- with .Values.monitoring.tokenSecret.name }}
+  - name: metrics-token
+    secret: {secretName: {{ . | quote }}, defaultMode: 0440}
   {{- end }}
   {{- if .Values.apiKeys.secretName }}
   - name: keys

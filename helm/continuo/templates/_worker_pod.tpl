@@ -8,7 +8,7 @@
 {{- $downloads := or $p.model.hub $p.model.objectStore }}
 {{- $cache := and $p.weightsCache.enabled (eq $gpus 0) }}
 {{- $otlpTls := include "continuo.otlpTls" $root }}
-{{- $mounts := or $cache (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $otlpTls }}
+{{- $mounts := or $cache (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $root.Values.monitoring.tokenSecret.name $otlpTls }}
 {{- $clientNames := ternary (include "continuo.workerClientNames" $root) "" $root.Values.tls.enabled }}
 {{- $ca := and $downloads $root.Values.download.caConfigMap }}
 {{- $path := include "continuo.modelPath" (list $root $name $p.model) }}
@@ -97,6 +97,9 @@ containers:
       {{- if $root.Values.token.enabled }}
       - {{ printf "--token_file=/etc/continuo/token/%s" $root.Values.token.key | quote }}
       {{- end }}
+      {{- if $root.Values.monitoring.tokenSecret.name }}
+      - {{ printf "--metrics_token_file=/etc/continuo/metrics/%s" $root.Values.monitoring.tokenSecret.key | quote }}
+      {{- end }}
       {{- if and $root.Values.inferencePool.enabled (or $root.Values.token.enabled $clientNames) }}
       - --open_inference=true
       {{- end }}
@@ -161,6 +164,9 @@ containers:
       {{- if $root.Values.token.enabled }}
       - {name: token, mountPath: /etc/continuo/token, readOnly: true}
       {{- end }}
+      {{- if $root.Values.monitoring.tokenSecret.name }}
+      - {name: metrics-token, mountPath: /etc/continuo/metrics, readOnly: true}
+      {{- end }}
       {{- if $otlpTls }}
       - {name: otlp-tls, mountPath: /etc/continuo/otlp, readOnly: true}
       {{- end }}
@@ -223,6 +229,10 @@ volumes:
   {{- if $root.Values.token.enabled }}
   - name: token
     secret: {secretName: {{ include "continuo.tokenSecret" $root | quote }}, defaultMode: 0440}
+  {{- end }}
+  {{- with $root.Values.monitoring.tokenSecret.name }}
+  - name: metrics-token
+    secret: {secretName: {{ . | quote }}, defaultMode: 0440}
   {{- end }}
   {{- if $otlpTls }}
   - name: otlp-tls

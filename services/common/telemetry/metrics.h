@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/common/flags.h"
 
 namespace continuo::common {
 
@@ -60,13 +61,16 @@ std::string FormatMetrics(
 
 // The HTTP server of GET /metrics (all collectables) and GET /healthz (200 "ok" or 503
 // "unhealthy"). It runs on its own thread, from which it calls the collectables. Thread-safe.
+// What a request has beside its path and `authorization: Bearer TOKEN` does not count.
 class MetricsServer {
  public:
   // `listen` is "host:port"; port 0 takes a free one. `healthy` is called for every /healthz;
-  // without it the server is always healthy. UNAVAILABLE names the address.
+  // without it the server is always healthy. With `may_read`, /metrics is for requests with a token
+  // that it takes, and 401 for others. UNAVAILABLE names the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& listen, std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
-      std::function<bool()> healthy = nullptr);
+      std::function<bool()> healthy = nullptr,
+      std::function<bool(std::string_view token)> may_read = nullptr);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
@@ -80,5 +84,8 @@ class MetricsServer {
   std::unique_ptr<Impl> impl_;
   int port_ = 0;
 };
+
+// Adds --metrics_listen and --metrics_token_file.
+void AddMetricsFlags(Flags& flags, std::string* listen, std::string* token_file);
 
 }  // namespace continuo::common

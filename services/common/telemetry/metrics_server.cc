@@ -13,8 +13,10 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <string_view>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/net/listener.h"
 #include "services/common/telemetry/metrics.h"
@@ -26,9 +28,27 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 
+namespace {
+
+// The token of `authorization: Bearer TOKEN`; empty where there is none.
+std::string_view BearerToken(const http::request<http::empty_body>& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const auto field = request[http::field::authorization];
+  const std::string_view value(field.data(), field.size());
+  if (!absl::EqualsIgnoreCase(
+          absl::string_view(value.data(), std::min(value.size(), kScheme.size())),
+          absl::string_view(kScheme.data(), kScheme.size()))) {
+    return {};
+  }
+  return value.substr(kScheme.size());
+}
+
+}  // namespace
+
 struct MetricsServer::Impl {
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
   std::function<bool()> healthy;
+  std::function<bool(std::string_view)> may_read;
   asio::io_context context{1};
   tcp::acceptor acceptor{context};
   std::thread thread;
@@ -48,6 +68,10 @@ http::response<http::string_body> MetricsServer::Impl::Answer(
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     response.result(http::status::method_not_allowed);
     response.set(http::field::allow, "GET, HEAD");
+  } else if (path == "/metrics" && may_read && !may_read(BearerToken(request))) {
+    response.result(http::status::unauthorized);
+    response.set(http::field::www_authenticate, "Bearer");
+    response.body() = "a token is needed: authorization: Bearer TOKEN\n";
   } else if (path == "/metrics") {
     response.body() = FormatMetrics(collectables);
   } else if (path == "/healthz") {
@@ -102,11 +126,12 @@ MetricsServer::MetricsServer() : impl_(std::make_unique<Impl>()) {}
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& listen, std::vector<std::shared_ptr<prometheus::Collectable>> collectables,
-    std::function<bool()> healthy) {
+    std::function<bool()> healthy, std::function<bool(std::string_view)> may_read) {
   std::unique_ptr<MetricsServer> result(new MetricsServer);
   Impl& impl = *result->impl_;
   impl.collectables = std::move(collectables);
   impl.healthy = std::move(healthy);
+  impl.may_read = std::move(may_read);
 
   if (absl::Status status = Listen(impl.acceptor, listen); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(status.message(), ", for metrics"));
@@ -115,6 +140,14 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   asio::co_spawn(impl.context, impl.Accept(), asio::detached);
   impl.thread = std::thread([&impl] { impl.context.run(); });
   return result;
+}
+
+void AddMetricsFlags(Flags& flags, std::string* listen, std::string* token_file) {
+  flags.Address("metrics_listen", listen, "Address of /metrics and /healthz.");
+  flags.Text("metrics_token_file", token_file,
+             "File of tokens, one a line, of which a reader of /metrics needs one, as "
+             "authorization: Bearer TOKEN. It is read again when it changes. Empty: none is "
+             "needed. /healthz needs none.");
 }
 
 MetricsServer::~MetricsServer() {

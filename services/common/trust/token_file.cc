@@ -18,20 +18,23 @@ namespace {
 constexpr size_t kMinTokenBytes = 16, kMaxTokenBytes = 512, kMaxTokens = 16;
 constexpr uint64_t kMaxFileBytes = 64 << 10;
 
-absl::Status BadFile(const std::string& path, const absl::Status& why) {
+constexpr std::string_view kTokenFlag = "token_file";
+
+absl::Status BadFile(std::string_view flag, const std::string& path, const absl::Status& why) {
   return absl::InvalidArgumentError(
-      absl::StrCat("--token_file: \"", path, "\": ", std::string(why.message())));
+      absl::StrCat("--", std::string(flag), ": \"", path, "\": ", std::string(why.message())));
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
+absl::StatusOr<std::string> ReadText(std::string_view flag, const std::string& path) {
   absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxFileBytes);
-  if (!text.ok()) return BadFile(path, text.status());
+  if (!text.ok()) return BadFile(flag, path, text.status());
   return text;
 }
 
-absl::StatusOr<Tokens> ParseText(const std::string& path, std::string_view text) {
+absl::StatusOr<Tokens> ParseText(std::string_view flag, const std::string& path,
+                                 std::string_view text) {
   absl::StatusOr<Tokens> tokens = Tokens::Parse(text);
-  if (!tokens.ok()) return BadFile(path, tokens.status());
+  if (!tokens.ok()) return BadFile(flag, path, tokens.status());
   return tokens;
 }
 
@@ -81,14 +84,15 @@ bool Tokens::Contain(std::string_view token) const {
 }
 
 absl::StatusOr<Tokens> ReadTokens(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  return ParseText(path, text);
+  ASSIGN_OR_RETURN(const std::string text, ReadText(kTokenFlag, path));
+  return ParseText(kTokenFlag, path, text);
 }
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& path,
-                                                           absl::Duration poll_interval) {
-  ASSIGN_OR_RETURN(std::string text, ReadText(path));
-  ASSIGN_OR_RETURN(Tokens tokens, ParseText(path, text));
+                                                           absl::Duration poll_interval,
+                                                           std::string_view flag) {
+  ASSIGN_OR_RETURN(std::string text, ReadText(flag, path));
+  ASSIGN_OR_RETURN(Tokens tokens, ParseText(flag, path, text));
   // make_unique cannot call the private constructor.
   std::unique_ptr<TokenFile> result(new TokenFile(std::move(tokens)));
   result->file_ = std::make_unique<WatchedFile>(
@@ -106,6 +110,14 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
         f->tokens_ = std::move(shared);
       });
   return result;
+}
+
+absl::StatusOr<std::function<bool(std::string_view)>> OpenMetricsTokens(const std::string& path) {
+  if (path.empty()) return nullptr;
+  ASSIGN_OR_RETURN(std::shared_ptr<const TokenFile> file,
+                   TokenFile::Open(path, absl::Seconds(1), "metrics_token_file"));
+  return
+      [file = std::move(file)](std::string_view token) { return file->tokens()->Contain(token); };
 }
 
 }  // namespace continuo::common

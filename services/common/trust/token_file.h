@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -52,9 +53,10 @@ absl::StatusOr<Tokens> ReadTokens(const std::string& path);
 // A bad file is logged, and the tokens before stay. Thread-safe.
 class TokenFile {
  public:
-  // Fails as ReadTokens does.
+  // Fails as ReadTokens does, with the name of `flag`.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(
-      const std::string& path, absl::Duration poll_interval = absl::Seconds(1));
+      const std::string& path, absl::Duration poll_interval = absl::Seconds(1),
+      std::string_view flag = "token_file");
 
   std::shared_ptr<const Tokens> tokens() const {
     absl::MutexLock lock(&mutex_);
@@ -71,5 +73,9 @@ class TokenFile {
   std::shared_ptr<const Tokens> tokens_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<WatchedFile> file_;
 };
+
+// Returns whether a token is one of those of --metrics_token_file, for MetricsServer; null where
+// `path` is empty, which asks for none. Fails as TokenFile::Open does.
+absl::StatusOr<std::function<bool(std::string_view)>> OpenMetricsTokens(const std::string& path);
 
 }  // namespace continuo::common

@@ -19,15 +19,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Returns the whole answer to a GET, with its head.
-std::string Get(int port, const std::string& path) {
+// Returns the whole answer to a GET, with its head. `head` has lines of the request's.
+std::string Get(int port, const std::string& path, const std::string& head = "") {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + "\r\n";
   EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
   std::string answer;
   char buffer[4096];
@@ -131,6 +132,28 @@ TEST(MetricsServerTest, HealthFollowsTheFunction) {
   EXPECT_THAT(Get((*server)->port(), "/healthz"), StartsWith("HTTP/1.1 200"));
   healthy = false;
   EXPECT_THAT(Get((*server)->port(), "/healthz"), StartsWith("HTTP/1.1 503"));
+}
+
+TEST(MetricsServerTest, AReaderNeedsATokenWhereTokensAreAskedFor) {
+  auto server = MetricsServer::Start("127.0.0.1:0", {}, nullptr,
+                                     [](std::string_view token) { return token == "one of them"; });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto get = [&](const std::string& head) {
+    return Get((*server)->port(), "/metrics", head);
+  };
+  for (const char* good :
+       {"Authorization: Bearer one of them\r\n", "authorization:bearer one of them \r\n"}) {
+    EXPECT_THAT(get(good), StartsWith("HTTP/1.1 200")) << good;
+  }
+  for (const char* bad : {"", "Authorization: Bearer\r\n", "Authorization: Bearer one\r\n",
+                          "Authorization: Basic one of them\r\n", "Authorization: one of them\r\n",
+                          "X-Authorization: Bearer one of them\r\n"}) {
+    EXPECT_THAT(get(bad), AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Bearer"),
+                                HasSubstr("a token is needed")))
+        << bad;
+  }
+  EXPECT_THAT(Get((*server)->port(), "/metrics?x=1"), StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(Get((*server)->port(), "/healthz"), StartsWith("HTTP/1.1 200"));
 }
 
 TEST(MetricsServerTest, OtherPathsAreNotFound) {

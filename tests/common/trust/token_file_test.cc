@@ -93,5 +93,22 @@ TEST(TokenFileTest, AChangeCountsAndABrokenFileDoesNot) {
   EXPECT_FALSE((*file)->tokens()->Contain(kToken));
 }
 
+TEST(TokenFileTest, MetricsNeedATokenOfTheirFile) {
+  const testing::TempFolder temp;
+  const std::string path = absl::StrCat(temp.path().string(), "/token");
+  const auto none = OpenMetricsTokens("");
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(*none) << "there is no file, so that nobody asks for a token";
+  EXPECT_THAT(std::string(OpenMetricsTokens(path).status().message()),
+              AllOf(HasSubstr("--metrics_token_file"), HasSubstr("is not a file")));
+  std::ofstream(path) << kToken << "\n" << kOther << "\n";
+  const auto may_read = OpenMetricsTokens(path);
+  ASSERT_TRUE(may_read.ok()) << may_read.status();
+  EXPECT_TRUE((*may_read)(kToken));
+  EXPECT_TRUE((*may_read)(kOther));
+  EXPECT_FALSE((*may_read)(""));
+  EXPECT_FALSE((*may_read)("another token, as long"));
+}
+
 }  // namespace
 }  // namespace continuo::common

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/common/trust/token_file.h"
 #include "services/worker/server/grpc/worker_metrics.h"
 
 namespace continuo::server {
@@ -78,6 +79,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   server->health_ = server->grpc_.get();
   WorkerServer* const s = server.get();
   if (!options.metrics_listen.empty()) {
+    ASSIGN_OR_RETURN(auto may_read, common::OpenMetricsTokens(options.metrics_token_file));
     ASSIGN_OR_RETURN(
         server->metrics_server_,
         common::MetricsServer::Start(
@@ -85,7 +87,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
               CollectWorkerMetrics(s->metrics_, s->runtime_.counters, s->runtime_.identity,
                                    s->runtime_.serving.get(), s->spans_, *s->peers_, families);
             })},
-            [s] { return s->runtime_.lifecycle.healthy(); }));
+            [s] { return s->runtime_.lifecycle.healthy(); }, std::move(may_read)));
   }
   server->ticker_ = std::thread([s, on_hang = options.on_hang] {
     // The thread sleeps, since absl's waits with a timeout follow the wall clock when it is set.

@@ -23,6 +23,7 @@ namespace continuo::server {
 struct WorkerServerOptions {
   std::string listen = "0.0.0.0:50051";
   std::string metrics_listen;  // empty: none
+  std::string metrics_token_file;
   common::TlsFiles tls;
   // Names in the certificates of peers of the fleet, and the file of its token; see PeerCheck.
   std::vector<std::string> tls_client_names;
