@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what tests/helm and tests/monitoring use into build/tools/bin: helm, kubeconform and
-# helm-unittest built from their Go modules, prometheus and promtool out of Debian's package, without
-# its service. Safe to run again: what is there in the pinned version stays.
+# helm-unittest built from their Go modules, prometheus, promtool and docker-registry out of Debian's
+# packages, without their services. Safe to run again: what is there in the pinned version stays.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,18 +11,18 @@ KUBECONFORM=v0.7.0
 UNITTEST=v1.1.2
 TOOLCHAIN=go1.26.0  # where the Go at hand is older
 
-pinned="helm $HELM, kubeconform $KUBECONFORM, helm-unittest $UNITTEST, Prometheus"
+pinned="helm $HELM, kubeconform $KUBECONFORM, helm-unittest $UNITTEST, Prometheus, docker-registry"
 [ "$(cat build/tools/installed.txt 2>/dev/null)" != "$pinned" ] || exit 0
 echo "setup: $pinned"
 mkdir -p build/tools/bin build/tools/src
 tools=$PWD/build/tools
 
-rm -rf "$tools/src/prometheus"
-mkdir "$tools/src/prometheus"
-download() { apt-get -qq -o APT::Sandbox::User=root download prometheus; }
-(cd "$tools/src/prometheus" && { download 2>/dev/null || { apt-get -qq update && download; }; } &&
-  dpkg-deb -x prometheus_*.deb . &&
-  cp usr/bin/prometheus usr/bin/promtool "$tools/bin" && rm prometheus_*.deb)
+rm -rf "$tools/src/debian"
+mkdir "$tools/src/debian"
+download() { apt-get -qq -o APT::Sandbox::User=root download prometheus docker-registry; }
+(cd "$tools/src/debian" && { download 2>/dev/null || { apt-get -qq update && download; }; } &&
+  for package in *.deb; do dpkg-deb -x "$package" .; done &&
+  cp usr/bin/prometheus usr/bin/promtool usr/bin/docker-registry "$tools/bin")
 
 export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -mod=mod -modcacherw" GOTOOLCHAIN=local
 go=go

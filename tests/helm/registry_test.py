@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The chart comes out of an OCI registry as it went in: docs/release.md pushes it, operators install it from there."""
+import hashlib
+import json
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+import urllib.request
+
+import chart
+
+WAIT_S = 60
+CONFIG = """
+version: 0.1
+log: {{level: info, formatter: json, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {folder}}}}}
+http: {{addr: "127.0.0.1:0"}}
+"""
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+class Registry:
+    """Debian's docker-registry on a free port of this machine."""
+
+    def __init__(self, folder):
+        folder = pathlib.Path(folder)
+        config = folder / "registry.yaml"
+        config.write_text(CONFIG.format(folder=folder / "registry"))
+        self.process = subprocess.Popen([chart.TOOLS / "docker-registry", "serve", config],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            record = json.loads(line)
+            if record.get("msg", "").startswith("listening on "):
+                self.address = record["msg"].removeprefix("listening on ")
+                break
+        else:
+            raise RuntimeError(f"docker-registry ended with {self.process.wait()}")
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class RegistryTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.registry = Registry(cls.folder.name)
+        cls.addClassCleanup(cls.registry.stop)
+        done = cls.helm("package", chart.CHART, "--destination", cls.folder.name)
+        cls.package = pathlib.Path(done.rpartition(" ")[2].strip())
+        cls.version = cls.package.stem.removeprefix("continuo-")
+        cls.charts = f"oci://{cls.registry.address}/charts"
+        cls.helm("push", cls.package, cls.charts, "--plain-http")
+
+    @classmethod
+    def helm(cls, *arguments):
+        done = chart.run("helm", *arguments)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return done.stdout
+
+    def from_registry(self, *arguments):
+        return self.helm("template", "r", f"{self.charts}/continuo", "--plain-http", "--namespace", "prod",
+                         *arguments)
+
+    def test_it_renders_what_the_folder_renders(self):
+        for values in ([], ["--version", self.version]):
+            with self.subTest(values):
+                self.assertEqual(chart.without_token(self.from_registry(*chart.MINIMAL, *values)),
+                                 chart.without_token(chart.render(*chart.MINIMAL)))
+        for example in chart.EXAMPLES[:3]:
+            self.assertEqual(chart.without_token(self.from_registry("--values", example)),
+                             chart.without_token(chart.render("--values", example)), example)
+
+    def test_the_package_is_found_by_its_digest(self):
+        call = urllib.request.Request(f"http://{self.registry.address}/v2/charts/continuo/manifests/{self.version}",
+                                      headers={"Accept": MANIFEST})
+        with urllib.request.urlopen(call, timeout=WAIT_S) as answer:
+            manifest, digest = answer.read(), answer.headers["Docker-Content-Digest"]
+        layers = [layer["digest"] for layer in json.loads(manifest)["layers"]]
+        self.assertIn("sha256:" + hashlib.sha256(self.package.read_bytes()).hexdigest(), layers)
+        pulled = pathlib.Path(self.folder.name) / "pulled"
+        pulled.mkdir()
+        self.helm("pull", f"{self.charts}/continuo@{digest}", "--plain-http", "--destination", pulled)
+        self.assertEqual(next(pulled.glob("*.tgz")).read_bytes(), self.package.read_bytes())
+
+    def test_a_version_that_is_not_there_is_said_so(self):
+        with self.assertRaisesRegex(AssertionError, "99.0.0"):
+            self.from_registry(*chart.MINIMAL, "--version", "99.0.0")
+
+
+if __name__ == "__main__":
+    unittest.main()
