@@ -76,17 +76,22 @@ struct AppendValue {
 
 // Appends a time of UTC to the microsecond. A thread's lines of one second share its text.
 void AppendTime(std::string& line, absl::Time time) {
+  // Has no destructor, since lines may come while a thread ends.
   struct Second {
-    absl::Time begin = absl::InfinitePast();
-    std::string text;
+    int64_t number = -1;
+    size_t size = 0;
+    char text[40];
   };
   thread_local Second last;
-  if (time < last.begin || time - last.begin >= absl::Seconds(1)) {
-    last.begin = absl::FromUnixSeconds(absl::ToUnixSeconds(time));
-    last.text = absl::FormatTime("%Y-%m-%d%ET%H:%M:%S.", last.begin, absl::UTCTimeZone());
+  const int64_t number = absl::ToUnixSeconds(time);
+  const absl::Time begin = absl::FromUnixSeconds(number);
+  if (last.size == 0 || number != last.number) {
+    const std::string text = absl::FormatTime("%Y-%m-%d%ET%H:%M:%S.", begin, absl::UTCTimeZone());
+    last.number = number;
+    last.size = text.copy(last.text, sizeof(last.text));
   }
-  line += last.text;
-  const int64_t microseconds = absl::ToInt64Microseconds(time - last.begin);
+  line.append(last.text, last.size);
+  const int64_t microseconds = absl::ToInt64Microseconds(time - begin);
   // The leading 1 keeps the zeros.
   const size_t place = line.size();
   AppendChars(line, 1000000 + microseconds);

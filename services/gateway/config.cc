@@ -68,7 +68,7 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.OptionalAddress(
       "scaler_listen", &c.scaler.listen,
       "Address at which KEDA asks, as of an external-push scaler, who waits for a model. It has "
-      "neither TLS nor keys, as the metrics. Empty: there is none.");
+      "neither TLS nor keys. Empty: there is none.");
   flags.Text("scaler_peers", &c.scaler.peers,
              "Scaler addresses of all gateways of the fleet, as --workers names one pool: what "
              "waits at one of them starts a pool through any of them.");

@@ -220,12 +220,17 @@ absl::Status Gateway::StartHttp() {
                             .roots = std::move(contents.roots)};
     };
   }
+  // Clients have no token of --metrics_token_file.
+  std::function<std::string()> metrics_page;
+  if (config_.metrics_token_file.empty()) {
+    metrics_page = [this] { return common::FormatMetrics(metrics_.collectables()); };
+  }
   http_api_ = std::make_unique<openai::Api>(openai::ApiDependencies{
       .service = service_.get(),
       .clock = &clock_,
       .models = [this](const ClientCall& call) { return service_->Models(call); },
       .ready = [this] { return IsReady(); },
-      .metrics = [this] { return common::FormatMetrics(metrics_.collectables()); },
+      .metrics = std::move(metrics_page),
       .fleet = [this] { return view_.Get(); },
       .text = service_.get(),
       .steps = step_feed_.get(),

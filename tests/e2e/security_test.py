@@ -233,6 +233,13 @@ class MetricsToken(unittest.TestCase):
                 self.assertEqual(status, 401, token)
                 self.assertNotIn("continuo", page)
             self.assertEqual(get(program, "healthz")[0], 200)
+        # A gateway's clients reach another port of it.
+        for token in ("", old):
+            call = urllib.request.Request(f"http://{gateway.http_address}/metrics",
+                                          headers={"Authorization": f"Bearer {token}"})
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(call, timeout=WAIT_S)
+            self.assertEqual(refused.exception.code, 404)
         write(new)
         for program in (worker, gateway):
             fleet.wait_until(lambda program=program: get(program, "metrics", new)[0] == 200, "the new token")

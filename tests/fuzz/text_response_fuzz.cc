@@ -54,8 +54,8 @@ ResponseEvents Parse(const continuo::text::ResponseTemplate& format, std::string
   return events;
 }
 
-// Returns whether `text` is a JSON object, or nothing where this parser does not tell: of bytes
-// that are no UTF-8, and of numbers that a double cannot hold, which are JSON, too.
+// Returns whether `text` is a JSON object, or nothing where this parser does not tell: where bytes
+// are not of ASCII, and for numbers that a double cannot hold, which are JSON, too.
 std::optional<bool> IsObject(const std::string& text) {
   if (std::any_of(text.begin(), text.end(), [](char c) { return c <= 0; })) return std::nullopt;
   try {

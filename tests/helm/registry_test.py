@@ -4,6 +4,7 @@
 import hashlib
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import threading
@@ -31,13 +32,14 @@ class Registry:
         config.write_text(CONFIG.format(folder=folder / "registry"))
         self.process = subprocess.Popen([chart.TOOLS / "docker-registry", "serve", config],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        told = []
         for line in self.process.stderr:
-            record = json.loads(line)
-            if record.get("msg", "").startswith("listening on "):
-                self.address = record["msg"].removeprefix("listening on ")
+            told.append(line)
+            if found := re.search(r'"msg":"listening on ([^"]+)"', line):
+                self.address = found.group(1)
                 break
         else:
-            raise RuntimeError(f"docker-registry ended with {self.process.wait()}")
+            raise RuntimeError(f"docker-registry ended with {self.process.wait()}: {''.join(told)}")
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def stop(self):
@@ -60,7 +62,8 @@ class RegistryTest(unittest.TestCase):
 
     @classmethod
     def helm(cls, *arguments):
-        done = chart.run("helm", *arguments)
+        done = chart.run("helm", *arguments, "--repository-cache", pathlib.Path(cls.folder.name) / "cache",
+                         "--registry-config", pathlib.Path(cls.folder.name) / "registry.json")
         if done.returncode != 0:
             raise AssertionError(done.stderr)
         return done.stdout
@@ -89,9 +92,12 @@ class RegistryTest(unittest.TestCase):
         pulled.mkdir()
         self.helm("pull", f"{self.charts}/continuo@{digest}", "--plain-http", "--destination", pulled)
         self.assertEqual(next(pulled.glob("*.tgz")).read_bytes(), self.package.read_bytes())
+        self.assertEqual(chart.without_token(self.helm("template", "r", next(pulled.glob("*.tgz")), "--namespace",
+                                                       "prod", *chart.MINIMAL)),
+                         chart.without_token(chart.render(*chart.MINIMAL)))
 
     def test_a_version_that_is_not_there_is_said_so(self):
-        with self.assertRaisesRegex(AssertionError, "99.0.0"):
+        with self.assertRaisesRegex(AssertionError, "99.0.0: not found"):
             self.from_registry(*chart.MINIMAL, "--version", "99.0.0")
 
 

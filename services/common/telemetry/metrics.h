@@ -61,7 +61,7 @@ std::string FormatMetrics(
 
 // The HTTP server of GET /metrics (all collectables) and GET /healthz (200 "ok" or 503
 // "unhealthy"). It runs on its own thread, from which it calls the collectables. Thread-safe.
-// What a request has beside its path and `authorization: Bearer TOKEN` does not count.
+// The query and all headers but `authorization` are ignored.
 class MetricsServer {
  public:
   // `listen` is "host:port"; port 0 takes a free one. `healthy` is called for every /healthz;

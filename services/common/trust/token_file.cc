@@ -97,14 +97,14 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
   std::unique_ptr<TokenFile> result(new TokenFile(std::move(tokens)));
   result->file_ = std::make_unique<WatchedFile>(
       path, kMaxFileBytes, poll_interval, std::move(text),
-      [f = result.get()](const absl::StatusOr<std::string>& changed) {
+      [f = result.get(), flag = std::string(flag)](const absl::StatusOr<std::string>& changed) {
         absl::StatusOr<Tokens> parsed = changed.ok() ? Tokens::Parse(*changed) : changed.status();
         if (!parsed.ok()) {
           Log(LogSeverity::kError, "new tokens are bad, the ones before stay",
-              {{"error", std::string(parsed.status().message())}});
+              {{"flag", flag}, {"error", std::string(parsed.status().message())}});
           return;
         }
-        Log(LogSeverity::kInfo, "new tokens", {});
+        Log(LogSeverity::kInfo, "new tokens", {{"flag", flag}});
         auto shared = std::make_shared<const Tokens>(*std::move(parsed));
         absl::MutexLock lock(&f->mutex_);
         f->tokens_ = std::move(shared);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The shared token by which the programs of a fleet know each other (--token_file).
+// Files of shared tokens: those by which the programs of a fleet know each other (--token_file),
+// and those of readers of metrics (--metrics_token_file).
 
 #include <array>
 #include <cstdint>

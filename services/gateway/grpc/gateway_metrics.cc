@@ -219,7 +219,7 @@ const GatewayMetrics::StreamSeries* GatewayMetrics::FindSeries(const RelayLabels
   return nullptr;
 }
 
-GatewayMetrics::StreamSeries GatewayMetrics::Series(const RelayLabels& labels) {
+const GatewayMetrics::StreamSeries& GatewayMetrics::Series(const RelayLabels& labels) {
   absl::MutexLock lock(&mutex_);
   // A model that was known once stays known.
   if (const StreamSeries* series = FindSeries(labels)) return *series;
@@ -251,8 +251,7 @@ GatewayMetrics::StreamSeries GatewayMetrics::Series(const RelayLabels& labels) {
                              {"reason", std::string(kEndReasons[i].reason)}}));
   }
   for (const char* reason : kMigrationReasons) migrations_.Add(with({{"reason", reason}}));
-  series_.emplace_back(std::pair(model, known.pool), series);
-  return series;
+  return series_.emplace_back(std::pair(model, known.pool), series).second;
 }
 
 void GatewayMetrics::OnBegun(const RelayLabels& labels, absl::Duration since_start) {

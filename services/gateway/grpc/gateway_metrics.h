@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -92,8 +93,8 @@ class GatewayMetrics : public RelayObserver {
   // is "unknown".
   std::string_view Known(std::string_view model) const;
   // Returns the series of the model and pool; creates them, at 0, the first time.
-  StreamSeries Series(const RelayLabels& labels);
-  // Null where nothing has created them.
+  const StreamSeries& Series(const RelayLabels& labels);
+  // Returns the series, or null where nothing has created them.
   const StreamSeries* FindSeries(const RelayLabels& labels) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountEnd(const RelayLabels& labels, const absl::Status& status);
@@ -128,8 +129,8 @@ class GatewayMetrics : public RelayObserver {
   std::map<std::string, TenantSeries> tenants_ ABSL_GUARDED_BY(mutex_);
   TenantSeries others_ ABSL_GUARDED_BY(mutex_);
   absl::Duration next_prune_ ABSL_GUARDED_BY(mutex_);  // when quiet tenants may be dropped again
-  // By model and pool.
-  std::vector<std::pair<std::pair<std::string, int>, StreamSeries>> series_ ABSL_GUARDED_BY(mutex_);
+  // The series by model and pool. An entry stays where it is and as it is.
+  std::deque<std::pair<std::pair<std::string, int>, StreamSeries>> series_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo::gateway

@@ -215,7 +215,8 @@ HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
     case RouteId::kVersion:
       return {.body = absl::StrCat(R"({"version":")", dependencies_.version, R"("})")};
     case RouteId::kMetrics:
-      return Text(200, dependencies_.metrics());
+      return dependencies_.metrics ? Text(200, dependencies_.metrics())
+                                   : Text(404, "metrics have a port of their own\n");
     default:
       break;
   }

@@ -19,8 +19,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Returns the whole answer to a GET, with its head. `head` has lines of the request's.
-std::string Get(int port, const std::string& path, const std::string& head = "") {
+// Returns the whole answer to a request, with its head. `head` has lines of the request's.
+std::string Get(int port, const std::string& path, const std::string& head = "",
+                const std::string& method = "GET") {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -28,7 +29,7 @@ std::string Get(int port, const std::string& path, const std::string& head = "")
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   const std::string request =
-      "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + "\r\n";
+      method + " " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + "\r\n";
   EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
   std::string answer;
   char buffer[4096];
@@ -153,6 +154,7 @@ TEST(MetricsServerTest, AReaderNeedsATokenWhereTokensAreAskedFor) {
         << bad;
   }
   EXPECT_THAT(Get((*server)->port(), "/metrics?x=1"), StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(Get((*server)->port(), "/metrics", "", "HEAD"), StartsWith("HTTP/1.1 401"));
   EXPECT_THAT(Get((*server)->port(), "/healthz"), StartsWith("HTTP/1.1 200"));
 }
 
