@@ -267,6 +267,14 @@ grpc: {port: {{ index . 1 }}}
 {{- end }}
 {{- end }}
 
+{{- /* How a monitor shows the token that readers of metrics need. (monitoring.tokenSecret) */ -}}
+{{- define "continuo.scrapeAuthorization" -}}
+{{- if .name -}}
+authorization:
+  credentials: {name: {{ .name | quote }}, key: {{ .key | quote }}}
+{{- end }}
+{{- end }}
+
 {{- /* Annotations of a pod: where its metrics are, and the operator's. (list $ CONTAINER PORT OWN) */ -}}
 {{- define "continuo.podAnnotations" -}}
 {{- $chart := dict "kubectl.kubernetes.io/default-container" (index . 1) }}

@@ -172,7 +172,7 @@ TEST(MtpDrafterTest, DraftsGoOnBeyondTheEndOfABlock) {
   EXPECT_LT(f.steps(), 40);
 }
 
-// What was asked for and not drafted keeps no blocks.
+// The scheduler releases the blocks that it reserved for drafts which nobody made.
 TEST(MtpDrafterTest, AnExecutorThatFailsGivesNoDraftsAndTheirBlocksBack) {
   EngineOptions options;
   options.block_size = 2;
