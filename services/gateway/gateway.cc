@@ -95,7 +95,6 @@ Gateway::Gateway(const GatewayConfig& config)
               // The pool finds silent workers itself.
               {.max_report_age = absl::InfiniteDuration(),
                .declared_models = {config.models.begin(), config.models.end()}}),
-      budget_(&clock_),
       key_limiter_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 

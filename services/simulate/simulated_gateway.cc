@@ -40,7 +40,6 @@ SimulatedGateway::SimulatedGateway(int number, int num_gateways, const GatewayOp
       router_random_(random_()),
       router_(options.policy, &view_, &clock_, router_random_),
       admission_(options.admission, &clock_),
-      budget_(&clock_),
       alive_(std::make_shared<SimulatedGateway*>(this)) {
   for (const auto& worker : workers_) {
     by_address_.emplace(worker->address(), records_.size());

@@ -2,51 +2,125 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "services/base/clock.h"
 
 namespace continuo::gateway {
 
 struct RetryBudgetOptions {
-  double per_request = 0.2;  // retries that each new request earns
-  double per_second = 10;    // retries that each second earns
-  double max = 100;          // retries that may be saved up, and the number at the start
+  // Second tries of new requests that a worker rejected, and likewise migrations, of all streams
+  // together.
+  double per_request = 0.2;  // that each new request earns
+  double per_second = 10;    // that each second earns
+  double max = 100;          // that may be saved up, and the number at the start
+  // Migrations that an open stream earns each second, besides; it adds one to what may be saved up.
+  double per_stream_second = 0.1;
 };
 
-// A token bucket of the retries of all streams together. A fleet that fails everything then sees
-// each request twice and little more, not every stream again and again. Thread-safe.
+// Bounds the retries of all streams together, so that a fleet that fails everything does not see
+// every stream again and again. Two token buckets: rejected requests must not use up what streams
+// need that have lost their worker. What migrations may take grows with the open streams, since one
+// fault may hit them all. Times are those of Clock::Elapsed. Thread-safe.
 class RetryBudget {
  public:
-  // `clock` outlives the budget.
-  explicit RetryBudget(const Clock* clock, const RetryBudgetOptions& options = {})
-      : clock_(clock), options_(options), tokens_(options.max), time_(clock->Elapsed()) {}
+  explicit RetryBudget(const RetryBudgetOptions& options = {})
+      : options_(options), second_tries_{options.max}, migrations_{options.max} {}
 
-  // Called for each new request.
-  void Earn() {
-    absl::MutexLock lock(&mutex_);
-    tokens_ = std::min(options_.max, tokens_ + options_.per_request);
-  }
-  // Takes a retry. False if there is none now.
-  bool Take() {
-    absl::MutexLock lock(&mutex_);
-    const absl::Duration now = clock_->Elapsed();
-    tokens_ =
-        std::min(options_.max, tokens_ + absl::ToDoubleSeconds(now - time_) * options_.per_second);
-    time_ = now;
-    if (tokens_ < 1) return false;
-    tokens_ -= 1;
-    return true;
-  }
+  // An open stream, which is counted for as long as this object lives.
+  class Stream {
+   public:
+    // `budget` outlives the stream; null means no bound.
+    Stream(RetryBudget* budget, absl::Duration now) : budget_(budget) {
+      if (budget_ != nullptr) budget_->Open(now);
+    }
+    ~Stream() {
+      if (budget_ != nullptr) budget_->Close();
+    }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
+    // Takes a second try of a rejected request. False if there is none now.
+    bool TakeSecondTry(absl::Duration now) {
+      return budget_ == nullptr || budget_->TakeSecondTry(now);
+    }
+    // Takes a migration, which may be made after the returned delay: streams that find none left
+    // get the next ones in their order. Nothing is taken if the delay would be above `max_delay`.
+    std::optional<absl::Duration> TakeMigration(absl::Duration now, absl::Duration max_delay) {
+      return budget_ == nullptr ? absl::ZeroDuration() : budget_->TakeMigration(now, max_delay);
+    }
+
+   private:
+    RetryBudget* const budget_;
+  };
 
  private:
-  const Clock* const clock_;
+  struct Bucket {
+    double tokens;  // below 0: this many are due to streams that wait for them
+    absl::Duration time = absl::ZeroDuration();  // `tokens` includes the seconds up to here
+
+    void Advance(absl::Duration now, double per_second, double max) {
+      if (now > time) {
+        tokens += absl::ToDoubleSeconds(now - time) * per_second;
+        time = now;
+      }
+      tokens = std::min(max, tokens);
+    }
+  };
+
+  void Open(absl::Duration now) {
+    absl::MutexLock lock(&mutex_);
+    AdvanceMigrations(now);
+    open_streams_ += 1;
+    second_tries_.tokens = std::min(options_.max, second_tries_.tokens + options_.per_request);
+    migrations_.tokens = std::min(MaxMigrations(), migrations_.tokens + options_.per_request);
+  }
+  void Close() {
+    absl::MutexLock lock(&mutex_);
+    open_streams_ -= 1;
+    // No stream waits for more than one.
+    migrations_.tokens = std::max(migrations_.tokens, -static_cast<double>(open_streams_));
+  }
+  bool TakeSecondTry(absl::Duration now) {
+    absl::MutexLock lock(&mutex_);
+    second_tries_.Advance(now, options_.per_second, options_.max);
+    if (second_tries_.tokens < 1) return false;
+    second_tries_.tokens -= 1;
+    return true;
+  }
+  std::optional<absl::Duration> TakeMigration(absl::Duration now, absl::Duration max_delay) {
+    absl::MutexLock lock(&mutex_);
+    AdvanceMigrations(now);
+    absl::Duration delay;
+    if (migrations_.tokens < 1) {
+      const double per_second = MigrationsPerSecond();
+      if (per_second <= 0) return std::nullopt;
+      // In whole milliseconds: a timer's time may have no smaller fractions than a nanosecond.
+      delay =
+          absl::Ceil(absl::Seconds((1 - migrations_.tokens) / per_second), absl::Milliseconds(1));
+      if (delay > max_delay) return std::nullopt;
+    }
+    migrations_.tokens -= 1;
+    return delay;
+  }
+
+  double MigrationsPerSecond() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return options_.per_second + options_.per_stream_second * static_cast<double>(open_streams_);
+  }
+  double MaxMigrations() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return options_.max + (options_.per_stream_second > 0 ? static_cast<double>(open_streams_) : 0);
+  }
+  void AdvanceMigrations(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    migrations_.Advance(now, MigrationsPerSecond(), MaxMigrations());
+  }
+
   const RetryBudgetOptions options_;
   absl::Mutex mutex_;
-  double tokens_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration time_ ABSL_GUARDED_BY(mutex_);  // `tokens_` includes the seconds up to here
+  int64_t open_streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  Bucket second_tries_ ABSL_GUARDED_BY(mutex_), migrations_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo::gateway

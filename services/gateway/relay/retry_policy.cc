@@ -30,7 +30,7 @@ void RetryPolicy::OnCallStarted(absl::Duration now) {
   num_migrations_ += next_is_migration();
   num_calls_ += 1;
   if (!std::exchange(was_cold_, false)) waited_ += now - wait_start_;
-  has_retry_token_ = false;
+  may_migrate_at_.reset();
 }
 
 void RetryPolicy::OnProgress() {
@@ -59,7 +59,7 @@ RetryDecision RetryPolicy::OnFailure(const CallFailure& failure, absl::Duration 
       return Migrate("fault", failure);
     case WorkerEnd::kOverloaded:
       if (num_migrations_ > 0 || failure.was_accepted) return Migrate("overloaded", failure);
-      return Reject(failure);
+      return Reject(failure, now);
     case WorkerEnd::kFinal:
       break;
   }
@@ -88,14 +88,14 @@ RetryDecision RetryPolicy::Migrate(std::string_view reason, const CallFailure& f
   return decision;
 }
 
-RetryDecision RetryPolicy::Reject(const CallFailure& failure) {
+RetryDecision RetryPolicy::Reject(const CallFailure& failure, absl::Duration now) {
   // Nothing has begun: the next worker gets the request as new, so that it may reject it as well.
   rejected_by_.push_back(failure.address);
   rejection_ = protocol::RetryDelayOf(failure.status).has_value()
                    ? failure.status
                    : protocol::WithRetryInfo(failure.status, absl::Seconds(1));
   if (static_cast<int>(rejected_by_.size()) >= options_.max_rejections ||
-      (budget_ != nullptr && !budget_->Take())) {
+      !budget_.TakeSecondTry(now)) {
     return Conclude(rejection_);
   }
   RetryDecision decision = Retry();
@@ -123,8 +123,9 @@ RetryDecision RetryPolicy::BeforeCall(absl::Duration now, CheckProcess check) {
                                            " workers in a row, each before a new token")),
           protocol::kReasonPoison));
   }
-  if (TakeRetryToken()) return Retry();
-  return may_wait ? Wait(Backoff()) : Conclude(WorkerLost("worker after worker was lost"));
+  const std::optional<absl::Duration> delay = BudgetDelay(now);
+  if (!delay.has_value()) return Conclude(WorkerLost("worker after worker was lost"));
+  return *delay > absl::ZeroDuration() ? Wait(*delay) : Retry();
 }
 
 RetryPolicy::CrashVerdict RetryPolicy::JudgeCrashes(absl::Duration now, CheckProcess check) {
@@ -146,10 +147,14 @@ RetryPolicy::CrashVerdict RetryPolicy::JudgeCrashes(absl::Duration now, CheckPro
   return all_confirmed ? CrashVerdict::kPoison : CrashVerdict::kUnconfirmed;
 }
 
-bool RetryPolicy::TakeRetryToken() {
-  if (retries_without_progress_ <= 1 || budget_ == nullptr) return true;
-  has_retry_token_ = has_retry_token_ || budget_->Take();
-  return has_retry_token_;
+std::optional<absl::Duration> RetryPolicy::BudgetDelay(absl::Duration now) {
+  if (retries_without_progress_ <= 1) return absl::ZeroDuration();
+  if (!may_migrate_at_.has_value()) {
+    const auto delay = budget_.TakeMigration(now, options_.no_worker_wait - TimeWithoutCall(now));
+    if (!delay.has_value()) return std::nullopt;
+    may_migrate_at_ = now + *delay;
+  }
+  return std::max(absl::ZeroDuration(), *may_migrate_at_ - now);
 }
 
 RetryDecision RetryPolicy::OnNoWorker(const absl::Status& status, bool is_cold,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -84,7 +85,7 @@ class RetryPolicy {
   // The stream starts `now`, without a call. `budget`, shared by all streams, outlives the policy;
   // null means no bound. `seed` is that of the jitter.
   RetryPolicy(const RetryOptions& options, RetryBudget* budget, uint64_t seed, absl::Duration now)
-      : options_(options), budget_(budget), random_(seed), wait_start_(now) {}
+      : options_(options), budget_(budget, now), random_(seed), wait_start_(now) {}
 
   void OnCallStarted(absl::Duration now);
   // A response brought something that the next worker need not compute again.
@@ -94,7 +95,7 @@ class RetryPolicy {
   RetryDecision OnFailure(const CallFailure& failure, absl::Duration now);
 
   // Without a call: may the next one be made now? kWait if suspected crashes are to be confirmed
-  // first or the budget of all streams is used up.
+  // first or the budget of all streams has none for this one yet.
   RetryDecision BeforeCall(absl::Duration now, CheckProcess check);
   // The router has found no worker, for the reason `status`; `is_cold` is Router::IsCold. kWait:
   // until the set of workers changes, for `delay` at most.
@@ -112,17 +113,17 @@ class RetryPolicy {
   enum class CrashVerdict { kHarmless, kUnconfirmed, kPoison };
 
   RetryDecision Migrate(std::string_view reason, const CallFailure& failure);
-  RetryDecision Reject(const CallFailure& failure);
+  RetryDecision Reject(const CallFailure& failure, absl::Duration now);
   void SuspectCrash(const CallFailure& failure, absl::Duration now);
   CrashVerdict JudgeCrashes(absl::Duration now, CheckProcess check);
-  // Pays for the next call. False if the budget is used up. The first call, and the first migration
-  // since the last progress, are free.
-  bool TakeRetryToken();
+  // How long the budget makes the next call wait; none if longer than the stream may. The first
+  // call, and the first migration since the last progress, take nothing from the budget.
+  std::optional<absl::Duration> BudgetDelay(absl::Duration now);
   absl::Duration TimeWithoutCall(absl::Duration now) const;
   absl::Duration Backoff();
 
   const RetryOptions options_;
-  RetryBudget* const budget_;
+  RetryBudget::Stream budget_;
   SplitMix64 random_;
 
   int num_calls_ = 0;
@@ -133,7 +134,7 @@ class RetryPolicy {
   // All below is reset by progress, except the rejections, which only precede it.
   absl::Duration waited_;  // without a call, before wait_start_
   int retries_without_progress_ = 0;
-  bool has_retry_token_ = false;  // taken from the budget for the next call
+  std::optional<absl::Duration> may_migrate_at_;  // taken from the budget for the next call
   int num_faults_ = 0;
   std::vector<Failure> failures_;
   std::vector<SuspectedCrash> crashes_;

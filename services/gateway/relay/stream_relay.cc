@@ -38,7 +38,6 @@ void StreamRelay::Replace(StreamRelay& other) {
 }
 
 void StreamRelay::Start() {
-  if (env_.budget != nullptr) env_.budget->Earn();
   if (events_.Open(Started{})) HandleEvents();
 }
 

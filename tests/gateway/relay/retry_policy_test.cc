@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -234,8 +235,7 @@ TEST_F(RetryPolicyTest, OnlyLossesAfterAcceptedAndWithoutProgressAreSuspectedCra
 }
 
 TEST_F(RetryPolicyTest, TheFirstMigrationIsFreeAndFurtherOnesTakeFromTheBudget) {
-  ManualClock clock;
-  RetryBudget budget(&clock, {.per_request = 0, .per_second = 0, .max = 1});
+  RetryBudget budget({.per_request = 0, .per_second = 0.1, .max = 1, .per_stream_second = 0});
   RetryPolicy policy = Policy(&budget);
   EXPECT_EQ(BeforeCall(policy, ProcessState::kAlive).action, Action::kRetry);
   Fail(policy, Failure(WorkerEnd::kLost));
@@ -245,24 +245,46 @@ TEST_F(RetryPolicyTest, TheFirstMigrationIsFreeAndFurtherOnesTakeFromTheBudget) 
   EXPECT_EQ(BeforeCall(policy, ProcessState::kAlive).action, Action::kRetry);
   EXPECT_EQ(BeforeCall(policy, ProcessState::kAlive).action, Action::kRetry);
   Fail(policy, Failure(WorkerEnd::kLost));
-  const RetryDecision empty = BeforeCall(policy, ProcessState::kAlive);
-  EXPECT_EQ(empty.action, Action::kWait);
-  EXPECT_GT(empty.delay, absl::ZeroDuration());
-  const RetryDecision late =
-      BeforeCall(policy, ProcessState::kAlive, kNow + options.no_worker_wait);
-  EXPECT_EQ(late.action, Action::kConclude);
-  EXPECT_EQ(protocol::ReasonOf(late.status), protocol::kReasonWorkerLost);
-  policy.OnProgress();
-  EXPECT_EQ(BeforeCall(policy, ProcessState::kAlive).action, Action::kRetry);
+  const RetryDecision next = BeforeCall(policy, ProcessState::kAlive);
+  EXPECT_EQ(next.action, Action::kWait);
+  EXPECT_EQ(next.delay, absl::Seconds(10));
+  // The next token is this stream's: asking takes no other, and another stream gets a later one.
+  const RetryDecision again = BeforeCall(policy, ProcessState::kAlive, kNow + absl::Seconds(4));
+  EXPECT_EQ(again.action, Action::kWait);
+  EXPECT_EQ(again.delay, absl::Seconds(6));
+  const auto lost_twice = [&] {
+    auto other = std::make_unique<RetryPolicy>(options, &budget, /*seed=*/1, kNow);
+    for (int i = 0; i < 2; ++i) Fail(*other, Failure(WorkerEnd::kLost));
+    return other;
+  };
+  const auto second = lost_twice(), third = lost_twice(), fourth = lost_twice();
+  EXPECT_EQ(BeforeCall(*second, ProcessState::kAlive).delay, absl::Seconds(20));
+  EXPECT_EQ(BeforeCall(*third, ProcessState::kAlive).delay, options.no_worker_wait);
+  EXPECT_EQ(BeforeCall(policy, ProcessState::kAlive, kNow + absl::Seconds(10)).action,
+            Action::kRetry);
+  // A token that would come after the stream's limit is not waited for.
+  const RetryDecision refused = BeforeCall(*fourth, ProcessState::kAlive);
+  EXPECT_EQ(refused.action, Action::kConclude);
+  EXPECT_EQ(protocol::ReasonOf(refused.status), protocol::kReasonWorkerLost);
+  fourth->OnProgress();
+  EXPECT_EQ(BeforeCall(*fourth, ProcessState::kAlive).action, Action::kRetry);
 }
 
 TEST_F(RetryPolicyTest, ASecondTryOfARejectedRequestTakesFromTheBudget) {
-  ManualClock clock;
-  RetryBudget budget(&clock, {.per_request = 0, .per_second = 0, .max = 1});
+  RetryBudget budget({.per_request = 0, .per_second = 0, .max = 1});
   RetryPolicy policy = Policy(&budget);
   const CallFailure full = Failure(WorkerEnd::kOverloaded, absl::ResourceExhaustedError("full"));
   EXPECT_EQ(Fail(policy, full).action, Action::kRetry);
   EXPECT_EQ(Fail(policy, full).action, Action::kConclude);
+}
+
+TEST_F(RetryPolicyTest, RejectionsTakeNothingThatMigrationsNeed) {
+  RetryBudget budget({.per_request = 0, .per_second = 0, .max = 1, .per_stream_second = 0});
+  RetryPolicy rejected = Policy(&budget), migrates = Policy(&budget);
+  Fail(rejected, Failure(WorkerEnd::kOverloaded, absl::ResourceExhaustedError("full")));
+  Fail(migrates, Failure(WorkerEnd::kLost));
+  Fail(migrates, Failure(WorkerEnd::kLost));
+  EXPECT_EQ(BeforeCall(migrates, ProcessState::kAlive).action, Action::kRetry);
 }
 
 TEST_F(RetryPolicyTest, WithoutAWorkerItWaitsForTheNearestLimit) {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -374,7 +376,7 @@ TEST(StreamRelayTest, WhereEverythingFailsTriesAreBoundedByTheBudgetOfAllStreams
   constexpr int kStreams = 300;
   for (const bool has_budget : {true, false}) {
     RelayWorld world(1);
-    RetryBudget budget(&world.sim.clock);
+    RetryBudget budget;
     world.fleet.faults = [](const SimulatedFleet::Try&, int) {
       return Fault{Fault::Kind::kCut, 1};
     };
@@ -384,9 +386,11 @@ TEST(StreamRelayTest, WhereEverythingFailsTriesAreBoundedByTheBudgetOfAllStreams
       ASSERT_TRUE(client->status.has_value());
       EXPECT_EQ(protocol::ReasonOf(*client->status), protocol::kReasonWorkerLost);
     }
-    // Each stream once, and once more; then 100 saved, 0.2 a request, and 10 a second for 30 s.
+    // Each stream once, and once more; then 100 and 0.2 a stream are saved up, and 10 and a tenth
+    // of the streams come each second for 30 s.
     if (has_budget) {
-      EXPECT_LT(world.fleet.tries.size(), 2 * kStreams + 100 + 60 + 350);
+      EXPECT_LT(world.fleet.tries.size(),
+                2 * kStreams + (100 + 0.2 * kStreams) + 31 * (10 + 0.1 * kStreams));
     } else {
       EXPECT_GT(world.fleet.tries.size(), 10 * kStreams);
     }
@@ -395,7 +399,7 @@ TEST(StreamRelayTest, WhereEverythingFailsTriesAreBoundedByTheBudgetOfAllStreams
 
 TEST(StreamRelayTest, ManyStreamsOfOneDeadWorkerMigrateAtOnceWhateverTheBudgetHas) {
   RelayWorld world(1);
-  RetryBudget budget(&world.sim.clock, {.per_request = 0, .per_second = 0, .max = 0});
+  RetryBudget budget({.per_request = 0, .per_second = 0, .max = 0});
   Crowd crowd(world, 300, &budget);
   world.sim.After(absl::Milliseconds(150), [&] { world.fleet.Kill("w0:1", std::nullopt); });
   world.sim.Run();
@@ -409,9 +413,31 @@ TEST(StreamRelayTest, ManyStreamsOfOneDeadWorkerMigrateAtOnceWhateverTheBudgetHa
   }
 }
 
+TEST(StreamRelayTest, ManyStreamsThatLoseTheirWorkerTwiceInARowAllGoOn) {
+  constexpr int kStreams = 3000;
+  RelayWorld world(1, 1);
+  std::map<std::string, int> tries;
+  world.fleet.faults = [&](const SimulatedFleet::Try& call, int) -> std::optional<Fault> {
+    if (++tries[call.context.request_id] > 3) return std::nullopt;
+    return Fault{Fault::Kind::kCut, 1};
+  };
+  RetryBudget budget;
+  Crowd crowd(world, kStreams, &budget);
+  world.sim.Run();
+  for (const auto& client : crowd.clients) {
+    ASSERT_EQ(*client->status, absl::OkStatus());
+    EXPECT_EQ(client->report.migrations, 3);
+  }
+  // The first migration took nothing from the budget; it gives each a second one in ten seconds,
+  // and a third one in ten more.
+  const auto [first, last] = std::ranges::minmax(world.observer.stalls);
+  EXPECT_LT(first, absl::Seconds(3));
+  EXPECT_LT(last, absl::Seconds(21));
+}
+
 TEST(StreamRelayTest, WhereTheBudgetIsSpentARefusalIsPassedOnAtOnce) {
   RelayWorld world(1);
-  RetryBudget budget(&world.sim.clock, {.per_request = 0, .per_second = 0, .max = 0});
+  RetryBudget budget({.per_request = 0, .per_second = 0, .max = 0});
   world.fleet.faults = [](const SimulatedFleet::Try&, int) {
     return Fault{Fault::Kind::kOverloaded, 0};
   };
