@@ -144,6 +144,9 @@ TEST_F(GrammarTest, WhatIsNoGrammarIsRefused) {
   EXPECT_THAT(Refusal(LarkSource("start[max_tokens = 3]: /a/")), HasSubstr("max_tokens="));
   EXPECT_THAT(Refusal(LarkSource("start[stop=\"b\"]: /a/")), HasSubstr("stop="));
   EXPECT_THAT(Refusal(LarkSource("start: /a(?P<stop>b)/")), HasSubstr("named stop"));
+  // It would allow bytes that are not UTF-8, among them that before a special token's name.
+  EXPECT_THAT(Refusal(LarkSource("start: \"a\" | ~/b/")), HasSubstr("~: a complement"));
+  EXPECT_THAT(Refusal(LarkSource("start: A\nA: ~ \"b\"")), HasSubstr("~: a complement"));
   EXPECT_THAT(Refusal(LarkSource("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/")),
               HasSubstr("allow_invalid_utf8"));
   EXPECT_THAT(

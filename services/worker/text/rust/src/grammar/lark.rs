@@ -55,6 +55,12 @@ pub fn prepare(
                 }
                 size += value_size;
             }
+            // A number behind it counts what stands before.
+            "~" if !rest[size..].trim_start().starts_with(|c: char| c.is_ascii_digit()) => {
+                return Err("~: a complement has bytes that are not UTF-8; write a regular \
+                            expression, as [^a]"
+                    .to_owned());
+            }
             _ if first == '/' && has_lookahead(lexeme) => {
                 return Err("a group must not be named stop".to_owned());
             }
