@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker without a model, for measuring gateways: every generation gets as many tokens as it asks
-// for, some a message, at once or at a pace. Prints "listening ADDRESS".
+// for, some a message, at once or at a pace; a continuation gets the rest. Prints "listening
+// ADDRESS".
 #include <grpcpp/alarm.h>
 #include <grpcpp/server_builder.h>
 
@@ -44,6 +45,13 @@ class Generation : public grpc::ServerWriteReactor<v1::GenerateResponse> {
     accepted.set_fingerprint("F");
     accepted.set_tokenizer_fingerprint("T");
     accepted.set_worker("canned");
+    if (request.continuation().has_received()) {
+      const v1::GenerateResponse& received = request.continuation().received();
+      sequence_ = received.sequence() + 1;
+      for (const v1::Delta& delta : received.deltas()) {
+        sent_ = std::min(max_tokens_, sent_ + static_cast<uint32_t>(delta.token_ids_size()));
+      }
+    }
     WriteNext();
   }
 
