@@ -6,8 +6,10 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/worker/text/text_model.h"
@@ -135,6 +137,124 @@ TEST(GgufTokenizerConformanceTest, ByteLevelVocabulariesAreThoseOfTheFolder) {
     std::filesystem::remove(path);
     ASSERT_TRUE(expected != nullptr && got != nullptr);
     ExpectSameTokenizer(*expected, *got);
+  }
+}
+
+// DeepSeek-V3's, from its tokenizer.json.
+constexpr char kDeepSeek3[] = R"json({"type": "Sequence", "pretokenizers": [
+    {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}"}, "behavior": "Isolated", "invert": false},
+    {"type": "Split", "pattern": {"Regex": "[一-龥\u3040-ゟ゠-ヿ]+"}, "behavior": "Isolated",
+     "invert": false},
+    {"type": "Split", "behavior": "Isolated", "invert": false, "pattern": {"Regex":
+     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"}},
+    {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]})json";
+
+TEST(GgufTokenizerConformanceTest, RulesDivideTextAsTheTokenizersThatTheyNameDo) {
+  struct Case {
+    const char* file;  // a small vocabulary, made with the tokenizer's own rule
+    const char* pre;
+    bool normalises = false;         // the tokenizer does, the small one does not
+    const char* own_rule = nullptr;  // instead of the file's
+  };
+  const Case cases[] = {
+      {"bytelevel", "exaone4"},
+      {"digits_bytelevel", "exaone"},
+      {"digits_bytelevel", "command-r", true},
+      {"split_cl100k", "glm4"},
+      {"split_qwen2", "hunyuan"},
+      {"split_qwen2", "qwen2", true},
+      {"split_qwen35", "qwen35", true},
+      {"split_qwen35_ascii", "qwen35", true},
+      {"split_o200k_harmony", "gpt-4o"},
+      {"split_deepseek", "deepseek-llm"},
+      {"split_o200k_harmony", "deepseek-v3", false, kDeepSeek3},
+      {"split_deepseek", "hunyuan-dense", false, kDeepSeek3},
+  };
+  const std::string folder = ::testing::TempDir() + "gguf_rules";
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.pre);
+    const std::string file =
+        std::string("data/tokenizers/hf_tiny_cases/tiny_bpe_") + c.file + "_tokenizer.json";
+    CONTINUO_NEED_SHARED(file);
+    json tokenizer = json::parse(ReadFile(SharedPath(file)));
+    if (c.normalises) tokenizer["normalizer"] = {{"type", "NFC"}};
+    if (c.own_rule != nullptr) tokenizer["pre_tokenizer"] = json::parse(c.own_rule);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/tokenizer.json") << tokenizer;
+    std::ofstream(folder + "/tokenizer_config.json") << "{}";
+    const std::string path = WriteGguf(folder, c.pre, /*adds_bos=*/false);
+    const auto expected = Open(folder), got = Open(path);
+    std::filesystem::remove(path);
+    std::filesystem::remove_all(folder);
+    ASSERT_TRUE(expected != nullptr && got != nullptr);
+    ExpectSameTokenizer(*expected, *got);
+  }
+}
+
+// The pieces that a rule divides an ASCII text into, of a vocabulary that joins each of them.
+std::vector<std::string> Pieces(const std::string& pre, const std::string& text) {
+  const auto written = [](std::string_view bytes) {  // as byte-level vocabularies write them
+    std::string result;
+    for (const char c : bytes) {
+      if (c == ' ' || c == '\n') {
+        result += c == ' ' ? "\u0120" : "\u010a";
+      } else {
+        result += c;
+      }
+    }
+    return result;
+  };
+  std::vector<std::string> tokens, merges;
+  std::set<std::string> seen;
+  for (size_t size = 1; size <= text.size(); ++size) {
+    for (size_t begin = 0; begin + size <= text.size(); ++begin) {
+      const std::string whole = text.substr(begin, size);
+      if (!seen.insert(whole).second) continue;
+      tokens.push_back(written(whole));
+      for (size_t at = 1; at < size; ++at) {
+        merges.push_back(written(whole.substr(0, at)) + " " + written(whole.substr(at)));
+      }
+    }
+  }
+  const std::string path = ::testing::TempDir() + "pieces_" + pre + ".gguf";
+  std::ofstream(path, std::ios::binary) << testing::GgufWriter()
+                                               .Key("general.architecture", std::string("llama"))
+                                               .Key("tokenizer.ggml.model", std::string("gpt2"))
+                                               .Key("tokenizer.ggml.pre", pre)
+                                               .Key("tokenizer.ggml.tokens", tokens)
+                                               .Key("tokenizer.ggml.merges", merges)
+                                               .Bytes();
+  const auto model = Open(path);
+  std::filesystem::remove(path);
+  std::vector<std::string> pieces;
+  if (model == nullptr) return pieces;
+  const auto ids = model->Encode(text, /*add_special=*/false);
+  EXPECT_TRUE(ids.ok()) << ids.status();
+  for (const int32_t id : ids.value_or(std::vector<int32_t>())) {
+    pieces.emplace_back(model->TokenBytes(id));
+  }
+  return pieces;
+}
+
+// Rules without a vocabulary at hand, by what they divide.
+TEST(GgufTokenizerConformanceTest, RulesDivideTextAsTheyAreWritten) {
+  struct Case {
+    const char* pre;
+    const char* text;
+    std::vector<std::string> pieces;
+  };
+  const Case cases[] = {
+      {"seed-coder", "it's 12!!\n a", {"it", "'s", " ", "1", "2", "!!", "\n", " a"}},
+      {"stablelm2", "it's 12!!\n a", {"it", "'s", " ", "1", "2", "!!\n", " a"}},
+      {"minicpm5", "12345 it's", {"123", "45", " it", "'s"}},
+      {"tiny_aya", "x 1234567", {"x", " ", "1", "234", "567"}},
+      {"deepseek-coder", "a =b\n12", {"a", " =", "b", "\n", "1", "2"}},
+      {"deepseek-llm", "ab, 12\n", {"ab", ",", " ", "1", "2", "\n"}},
+      {"tekken", "HelloWorld 12", {"Hello", "World", " ", "1", "2"}},
+      {"lfm2", "HelloWorld 1234", {"HelloWorld", " ", "123", "4"}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(Pieces(c.pre, c.text), ::testing::ElementsAreArray(c.pieces)) << c.pre;
   }
 }
 
