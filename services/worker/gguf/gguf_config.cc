@@ -314,12 +314,25 @@ class ConfigConverter {
     if (gating != kSoftmaxGating && gating != kSigmoidGating) {
       return Error(Key("expert_gating_func"), " ", gating, " is not known; known are 1 and 2");
     }
-    const int64_t keys = file_.Whole(Key("attention.key_length")).value_or(0);
+    int64_t keys = file_.Whole(Key("attention.key_length")).value_or(0);
+    int64_t values = file_.Whole(Key("attention.value_length")).value_or(keys);
     const int64_t rotated = file_.Whole(Key("rope.dimension_count")).value_or(0);
+    if (const auto own = file_.Whole(Key("attention.key_length_mla"))) {
+      // The usual keys then tell of one head, the latent vector, that all queries share.
+      const int64_t rank = file_.Whole(Key("attention.kv_lora_rank")).value_or(0);
+      if (values != rank || keys - rotated != rank) {
+        return Error(Key("attention.key_length"), " and value_length must be those of ",
+                     Key("attention.kv_lora_rank"), " where there is ",
+                     Key("attention.key_length_mla"));
+      }
+      keys = *own;
+      values = file_.Whole(Key("attention.value_length_mla")).value_or(keys);
+      json_["num_key_value_heads"] = json_["num_attention_heads"];
+    }
     json_.erase("head_dim");
     json_["qk_rope_head_dim"] = rotated;
     json_["qk_nope_head_dim"] = keys - rotated;
-    json_["v_head_dim"] = file_.Whole(Key("attention.value_length")).value_or(keys);
+    json_["v_head_dim"] = values;
     const bool has_groups = json_.contains("n_group");
     if (gating == kSoftmaxGating) {
       json_["topk_method"] = has_groups ? "group_limited_greedy" : "greedy";

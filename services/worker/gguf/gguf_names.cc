@@ -130,6 +130,8 @@ constexpr std::pair<std::string_view, std::string_view> kDeepSeekParts[] = {
     {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
     {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
     {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_k_b", "self_attn.k_b_proj"},
+    {"attn_v_b", "self_attn.v_b_proj"},
     {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
@@ -410,6 +412,13 @@ class Namer {
           named.shape = {named.shape[0] * named.shape[1]};
         }
         named.tiled = heads_.OrderOf(own);
+        // A matrix a head: keys' by columns, values' by rows (llama.cpp's conversion of DeepSeek).
+        if ((own == "attn_k_b" || own == "attn_v_b") && named.shape.size() == 3) {
+          const bool is_key = own == "attn_k_b";
+          const int64_t rows = named.shape[is_key ? 2 : 1], columns = named.shape[is_key ? 1 : 2];
+          named.shape = {named.shape[0] * rows, columns};
+          if (is_key) named.turned_head = rows;
+        }
         const bool is_head = words[2] == "attn_q" || words[2] == "attn_k";
         if (is_head && architecture_.interleaved_heads) named.interleaved_head = head_dim_;
         // A matrix of one row may be stored as a vector.
@@ -495,6 +504,10 @@ bool IsConfiguration(std::string_view name) {
 
 }  // namespace
 
+bool SplitsLatent(const GgufFile& file) {
+  return file.FindTensor("blk.0.attn_k_b.weight") != nullptr;
+}
+
 std::vector<Architecture> Architectures() {
   std::vector<Architecture> all(std::begin(kArchitectures), std::end(kArchitectures));
   all.push_back(kMixtral);
@@ -555,7 +568,14 @@ absl::StatusOr<std::vector<NamedTensor>> NamedTensors(const GgufFile& file) {
   for (const Tensor& tensor : file.tensors()) {
     if (!IsConfiguration(tensor.name)) namer.Add(tensor, named);
   }
+  const int64_t num_heads =
+      file.Whole(absl::StrCat(Absl(architecture->name), ".attention.head_count")).value_or(0);
   for (const NamedTensor& tensor : named) {
+    if (tensor.turned_head != 0 && tensor.shape[0] / tensor.turned_head != num_heads) {
+      return absl::InvalidArgumentError(absl::StrCat(file.name(), ": tensor ", tensor.name,
+                                                     " has not a matrix for each of ", num_heads,
+                                                     " heads"));
+    }
     if (tensor.interleaved_head == 0) continue;
     if (tensor.shape.empty() || tensor.shape[0] % tensor.interleaved_head != 0) {
       return absl::InvalidArgumentError(absl::StrCat(file.name(), ": tensor ", tensor.name,

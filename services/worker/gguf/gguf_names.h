@@ -32,6 +32,10 @@ struct Architecture {
 // The values of expert_gating_func that are known.
 inline constexpr int64_t kSoftmaxGating = 1, kSigmoidGating = 2;
 
+// True for a model with latent vectors whose keys' and values' parts of kv_b_proj are two tensors,
+// "k_b_proj" and "v_b_proj" of NamedTensors.
+bool SplitsLatent(const GgufFile& file);
+
 // All architectures that are known.
 std::vector<Architecture> Architectures();
 
@@ -67,6 +71,8 @@ struct NamedTensor {
   std::span<const uint8_t> bytes;
   int64_t interleaved_head = 0;  // rows of a head with interleaved pairs; 0: as Hugging Face's
   TiledHeads tiled;
+  // Rows of a head whose matrix is stored by columns, one head after the other; 0: by rows.
+  int64_t turned_head = 0;
   bool is_rate = false;  // holds -e^x, where Hugging Face's files have x
 };
 

@@ -16,6 +16,8 @@ namespace {
 constexpr std::string_view kOtherKeys[] = {
     "vocab_size",
     "attention.value_length",
+    "attention.key_length_mla",
+    "attention.value_length_mla",
     "attention.causal",
     "expert_gating_func",
     "rope.dimension_count",
@@ -74,6 +76,8 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"nextn_predict_layers", "glm4moe qwen35 qwen35moe qwen3next nemotron_h_moe"},
     {"attention.q_lora_rank", "deepseek2"},
     {"attention.kv_lora_rank", "deepseek2"},
+    {"attention.key_length_mla", "deepseek2"},
+    {"attention.value_length_mla", "deepseek2"},
 };
 
 }  // namespace

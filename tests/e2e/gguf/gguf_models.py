@@ -100,6 +100,9 @@ FAMILIES |= {
                                              "n_group": 4, "topk_group": 2, "norm_topk_prob": True,
                                              "routed_scaling_factor": 2.5}),
 }
+# As today's converters write them: keys and values of the latent vector apart, and metadata of the head that they share.
+SPLIT_LATENT = {f"{name}_split": name for name in ("deepseek_v2", "deepseek_v3")}
+FAMILIES |= {split: FAMILIES[name] for split, name in SPLIT_LATENT.items()}
 LFM2 = {"rms_norm_eps": None, "norm_eps": 1e-5, "num_hidden_layers": 4, "rope_theta": 1e6, "conv_L_cache": 3,
         "layer_types": ["conv", "full_attention", "conv", "full_attention"], "tie_word_embeddings": True}
 FAMILIES |= {
@@ -219,6 +222,7 @@ class Writer:
     def __init__(self, folder, case, first_type, with_module=False):
         self.arch, fields = (WITH_MODULES if with_module else FAMILIES)[case]
         self.config = SMALL | fields
+        self.splits_latent = case in SPLIT_LATENT
         self.model, self.path = folder / case, folder / f"{case}.gguf"
         config = folder / f"{case}.json"
         config.write_text(json.dumps({field: value for field, value in self.config.items()
@@ -260,7 +264,7 @@ class Writer:
         out.add_context_length(config["max_position_embeddings"])
         out.add_embedding_length(config["hidden_size"])
         out.add_block_count(config["num_hidden_layers"] + config.get("num_nextn_predict_layers", 0))
-        kv_heads = config["num_key_value_heads"]
+        kv_heads = 1 if self.splits_latent else config["num_key_value_heads"]
         inner = config["intermediate_size"]
         if self.arch in STATE_SPACES:
             kv_heads, inner = self.add_state_space(out, config)
@@ -367,9 +371,13 @@ class Writer:
         if "kv_lora_rank" in config:
             if "q_lora_rank" in config:
                 out.add_q_lora_rank(config["q_lora_rank"])
-            out.add_kv_lora_rank(config["kv_lora_rank"])
-            out.add_key_length(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
-            out.add_value_length(config["v_head_dim"])
+            rank, keys = config["kv_lora_rank"], config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
+            out.add_kv_lora_rank(rank)
+            out.add_key_length(rank + config["qk_rope_head_dim"] if self.splits_latent else keys)
+            out.add_value_length(rank if self.splits_latent else config["v_head_dim"])
+            if self.splits_latent:
+                out.add_key_length_mla(keys)
+                out.add_value_length_mla(config["v_head_dim"])
 
     def add_newer(self, out, config, scaling):
         """Keys of families that are described by their mechanisms, as llama.cpp's converters write them."""
@@ -459,6 +467,9 @@ class Writer:
             if name.endswith("input_linear.weight"):
                 meant[name] = self.add_gate_and_up(name, values)
                 continue
+            if name.endswith("kv_b_proj.weight") and self.splits_latent:
+                meant[name] = self.add_latent(name, values)
+                continue
             if name.endswith("output_linear.weight") and not self.config["num_local_experts"]:
                 known = known.replace("shared_mlp.output_linear", "mlp.down_proj")
             known = known.replace("mtp.layers.0.", f"model.layers.{layers}.")
@@ -512,6 +523,15 @@ class Writer:
         return np.concatenate([part.reshape(groups, -1, values.shape[1]) for part in meant], axis=1).reshape(
             values.shape)
 
+    def add_latent(self, name, values):
+        """The matrices that make keys and values of a latent vector: one a head, of keys turned."""
+        heads, of_keys = self.config["num_attention_heads"], self.config["qk_nope_head_dim"]
+        layer = name.split(".")[2]
+        keys, of_values = np.split(values.reshape(heads, -1, values.shape[1]), [of_keys], axis=1)
+        keys = self.add_matrix(f"blk.{layer}.attn_k_b.weight", np.ascontiguousarray(keys.swapaxes(1, 2)))
+        of_values = self.add_matrix(f"blk.{layer}.attn_v_b.weight", np.ascontiguousarray(of_values))
+        return np.concatenate([keys.swapaxes(1, 2), of_values], axis=1).reshape(values.shape)
+
     def add_gate_and_up(self, name, values):
         """Granite's shared MLP: gate and up are tensors of their own, those of the one MLP where there are no experts."""
         end = "_shexp" if self.config["num_local_experts"] else ""
@@ -525,6 +545,8 @@ class Writer:
         if "ffn_gate_inp" not in name:
             kind = self.types[self.next_type % len(self.types)]
             self.next_type += 1
+            if values.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] != 0:
+                kind = T.Q8_0  # as converters do where rows are no whole blocks
         data, values = stored(values, kind, self.draw)
         self.out.add_tensor(name, data, raw_dtype=kind)
         return values

@@ -209,10 +209,27 @@ TEST(GgufConfigTest, FieldsOfExpertsAreThoseOfTheirFamily) {
   EXPECT_EQ(v2["rope_scaling"]["mscale_all_dim"], 0.707);
   EXPECT_EQ(v3["architectures"], json({"DeepseekV3ForCausalLM"}));
   EXPECT_EQ(v3["n_group"], 1);
+  // Today's converters describe the latent vector as the one head of keys and values.
+  const auto one_head = [&](uint32_t values) {
+    return file("deepseek2")
+        .Key("deepseek2.attention.head_count_kv", uint32_t{1})
+        .Key("deepseek2.attention.key_length", uint32_t{80})
+        .Key("deepseek2.attention.value_length", values)
+        .Key("deepseek2.attention.key_length_mla", uint32_t{48})
+        .Key("deepseek2.attention.value_length_mla", uint32_t{40})
+        .Key("deepseek2.rope.dimension_count", uint32_t{16})
+        .Key("deepseek2.attention.kv_lora_rank", uint32_t{64})
+        .Key("deepseek2.expert_gating_func", uint32_t{2});
+  };
+  const json split = config(one_head(64));
+  EXPECT_EQ(split["qk_nope_head_dim"], 32);
+  EXPECT_EQ(split["v_head_dim"], 40);
+  EXPECT_EQ(split["num_key_value_heads"], split["num_attention_heads"]);
   // What would change the answer is refused.
   const auto error = [](GgufWriter writer) {
     return std::string(ConfigOfBytes(writer.Bytes()).status().message());
   };
+  EXPECT_THAT(error(one_head(63)), HasSubstr("must be those of deepseek2.attention.kv_lora_rank"));
   EXPECT_THAT(error(deepseek(3)), HasSubstr("expert_gating_func 3 is not known"));
   EXPECT_THAT(error(file("glm4moe").Key("glm4moe.expert_gating_func", uint32_t{1})),
               HasSubstr("expert_gating_func must be 2"));
@@ -369,6 +386,32 @@ TEST(GgufNamesTest, HeadsOfQwen35ComeInTheOrderOfTheirGroups) {
   EXPECT_EQ(named(4, 4)->front().tiled.groups, 0);
   EXPECT_THAT(std::string(named(3, 4).status().message()), HasSubstr("ssm.group_count"));
   EXPECT_THAT(std::string(named(0, 4).status().message()), HasSubstr("ssm.group_count"));
+}
+
+TEST(GgufNamesTest, KeysOfALatentVectorAreAMatrixAHeadByColumns) {
+  const auto named = [](uint32_t heads) {
+    const std::string bytes =
+        GgufWriter()
+            .Key("general.architecture", std::string("deepseek2"))
+            .Key("deepseek2.attention.head_count", heads)
+            .Tensor("blk.0.attn_k_b.weight", {2, 3, 4}, 0, std::string(96, 'a'))
+            .Tensor("blk.0.attn_v_b.weight", {3, 5, 4}, 0, std::string(240, 'b'))
+            .Bytes();
+    const auto file =
+        GgufFile::Parse("x.gguf", {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+    CONTINUO_CHECK(file.ok());
+    EXPECT_TRUE(SplitsLatent(*file));
+    return NamedTensors(*file);
+  };
+  const auto tensors = named(4);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(tensors->front().name, "model.layers.0.self_attn.k_b_proj.weight");
+  EXPECT_THAT(tensors->front().shape, ElementsAre(8, 3));
+  EXPECT_EQ(tensors->front().turned_head, 2);
+  EXPECT_THAT(tensors->back().shape, ElementsAre(20, 3));
+  EXPECT_EQ(tensors->back().turned_head, 0);
+  EXPECT_THAT(std::string(named(2).status().message()),
+              HasSubstr("has not a matrix for each of 2 heads"));
 }
 
 TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {

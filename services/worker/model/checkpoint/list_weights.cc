@@ -179,8 +179,17 @@ void ListLatent(const ModelConfig& c, const std::string& prefix, LayerWeights& w
               .of_head = size,
               .matrix = &weight});
   };
-  part(plain, 0, w.k);
-  part(values, plain, w.v);
+  if (latent.splits_kv) {
+    const auto own = [&](const char* name, int64_t size, kernels::Weight& weight) {
+      list.Matrix(prefix + name, heads * size, rank, Cut::kHeadRows, weight);
+      list.last().of_head = size;
+    };
+    own("k_b_proj", plain, w.k);
+    own("v_b_proj", values, w.v);
+  } else {
+    part(plain, 0, w.k);
+    part(values, plain, w.v);
+  }
   list.Matrix(prefix + "o_proj", hidden, heads * values, Cut::kHeadColumns, w.o);
   list.last().of_head = values;
 }

@@ -306,6 +306,7 @@ absl::Status Checkpoint::OpenGguf(const std::string& path) {
                                                .bytes = tensor.bytes,
                                                .interleaved_head = tensor.interleaved_head,
                                                .tiled = tensor.tiled,
+                                               .turned_head = tensor.turned_head,
                                                .is_rate = tensor.is_rate})
             .second;
     if (!is_new) {

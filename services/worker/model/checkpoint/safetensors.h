@@ -29,6 +29,7 @@ struct StoredTensor {
   // i and at i + half of the rows; 0: rows are in the model's order.
   int64_t interleaved_head = 0;
   gguf::TiledHeads tiled;
+  int64_t turned_head = 0;  // see gguf::NamedTensor
   bool is_rate = false;  // see gguf::NamedTensor
   // For a view of some rows: row r is row row_begin + r * row_step of `bytes`.
   int64_t row_begin = 0, row_step = 1;

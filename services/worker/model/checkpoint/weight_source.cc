@@ -30,7 +30,7 @@ int64_t WeightSource::StoredRow(int64_t row) const {
 
 bool WeightSource::RowsAreInOrder() const {
   return order_.is_plain() && stored_.interleaved_head == 0 && stored_.tiled.groups == 0 &&
-         stored_.row_step == 1;
+         stored_.turned_head == 0 && stored_.row_step == 1;
 }
 
 const uint8_t* WeightSource::Row(int64_t row) const {
@@ -61,6 +61,7 @@ bool WeightSource::Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t
                            int64_t row_bytes) const {
   const int64_t first = part_.columns.begin, columns = part_.columns.size();
   if (stored_.column_stride != 0) return ConvertTurned(row, n, dtype, out, row_bytes);
+  if (stored_.turned_head != 0) return ConvertTurnedHeads(row, n, dtype, out, row_bytes);
   if (stored_.tiled.are_columns) return ConvertTiled(row, n, dtype, out, row_bytes);
   if (stored_.quantised != nullptr && RowsAreInOrder()) {
     return ConvertQuantised(out, dtype, *stored_.quantised, StoredRow(row), n, first, columns);
@@ -88,6 +89,30 @@ bool WeightSource::ConvertTiled(int64_t row, int64_t n, kernels::DType dtype, ui
                              Row(row + r), tiled.Stored(c), end - c);
       c = end;
     }
+  }
+  return fits;
+}
+
+bool WeightSource::ConvertTurnedHeads(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
+                                      int64_t row_bytes) const {
+  const int64_t head = stored_.turned_head;
+  const int64_t column_bytes = head / type_->block * type_->bytes;
+  const auto element = static_cast<size_t>(kernels::SizeOf(dtype));
+  std::vector<uint8_t> column(static_cast<size_t>(head) * element);
+  bool fits = true;
+  for (int64_t r = 0; r < n;) {
+    const int64_t stored_row = StoredRow(row + r), first = stored_row % head;
+    const int64_t count = std::min(n - r, head - first);  // rows of this head
+    const uint8_t* const matrix =
+        stored_.bytes.data() + stored_row / head * columns_ * column_bytes;
+    for (int64_t c = part_.columns.begin; c < part_.columns.end; ++c) {
+      fits &= type_->convert(column.data(), dtype, matrix + c * column_bytes, first, count);
+      uint8_t* const to = out + r * row_bytes + (c - part_.columns.begin) * element;
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(to + i * row_bytes, column.data() + static_cast<size_t>(i) * element, element);
+      }
+    }
+    r += count;
   }
   return fits;
 }

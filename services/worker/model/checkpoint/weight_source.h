@@ -44,6 +44,9 @@ class WeightSource {
   // The same of rows that are stored as columns. Memory is read in the order in which it lies.
   bool ConvertTurned(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
                      int64_t row_bytes) const;
+  // The same of heads whose rows are stored as columns, of any type.
+  bool ConvertTurnedHeads(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
+                          int64_t row_bytes) const;
   // The same of columns that are stored in another order of heads.
   bool ConvertTiled(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
                     int64_t row_bytes) const;

@@ -409,6 +409,9 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
       if (stored->tiled.groups != 0) {
         absl::StrAppend(&dtype, " tiled by ", stored->tiled.groups, " from ", stored->tiled.begin);
       }
+      if (stored->turned_head != 0) {
+        absl::StrAppend(&dtype, " by columns of ", stored->turned_head);
+      }
       if (stored->is_rate) absl::StrAppend(&dtype, " rates");
       if (stored->is_view()) {
         absl::StrAppend(&dtype, " rows ", stored->row_begin, "+", stored->row_step, " columns ",

@@ -127,6 +127,7 @@ struct LatentConfig {
   int q_rank = 0;                      // queries are made of such a vector, too; 0: of the input
   int rotated_dim = 0, plain_dim = 0;  // of queries and keys; together head_dim
   int value_dim = 0;                   // of a head's values, at most head_dim
+  bool splits_kv = false;              // k_b_proj and v_b_proj instead of kv_b_proj
 };
 
 // The layers that have a recurrent state in place of keys and values (kernels::StateOps).

@@ -30,6 +30,7 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const std::string& path, std::string_
                                      config.status().message()));
   }
   if (architecture->gains_include_one) config->gains_less_one = false;
+  config->latent.splits_kv = gguf::SplitsLatent(file);
   if (architecture->splits_qkvz) config->names = WeightNames::kQwen3NextParts;
   if (architecture->splits_shared_mlp) {
     config->names = WeightNames::kHybridParts;
