@@ -250,6 +250,10 @@ class ConfigConverter {
     if (name == "qwen3moe" && !json_.contains("norm_topk_prob")) json_["norm_topk_prob"] = true;
     const Json size = json_.value("moe_intermediate_size", Json());
     if (!json_.contains("intermediate_size") && !size.is_null()) json_["intermediate_size"] = size;
+    if (name == "granitemoe" && json_.contains("shared_expert_intermediate_size")) {
+      json_["shared_intermediate_size"] = json_["shared_expert_intermediate_size"];
+      json_.erase("shared_expert_intermediate_size");
+    }
     if (name == "gpt-oss") {
       // Its field is that of dense layers.
       if (!size.is_null()) json_["intermediate_size"] = size;

@@ -2,7 +2,6 @@
 #include "services/worker/gguf/gguf_names.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
+#include "services/worker/gguf/part_names.h"
 #include "services/worker/gguf/state_space_config.h"
 
 namespace continuo::gguf {
@@ -19,6 +19,10 @@ namespace {
 
 constexpr Architecture kMixtral = {
     .name = "llama", .hugging_face = "MixtralForCausalLM", .interleaved_heads = true};
+constexpr Architecture kGraniteShared = {.name = "granitemoe",
+                                         .hugging_face = "GraniteMoeSharedForCausalLM",
+                                         .interleaved_heads = true,
+                                         .splits_shared_mlp = true};
 constexpr Architecture kOlmo3 = {.name = "olmo2", .hugging_face = "Olmo3ForCausalLM"};
 constexpr Architecture kDeepSeekV3 = {.name = "deepseek2", .hugging_face = "DeepseekV3ForCausalLM"};
 
@@ -76,177 +80,6 @@ constexpr Architecture kArchitectures[] = {
     {.name = "mamba2", .hugging_face = "Mamba2ForCausalLM"},
 };
 
-// Names outside of layers, and those of the parts of a layer (llama.cpp's gguf-py, constants.py and
-// tensor_mapping.py).
-constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output_norm.bias", "model.norm.bias"},
-    {"token_embd_norm.weight", "model.embedding_norm.weight"},
-    {"output.weight", "lm_head.weight"},
-};
-// The names that differ in models whose layers have one part.
-constexpr std::pair<std::string_view, std::string_view> kMixerOutside[] = {
-    {"token_embd.weight", "model.embeddings.weight"},
-    {"output_norm.weight", "model.norm_f.weight"},
-};
-constexpr std::pair<std::string_view, std::string_view> kParts[] = {
-    {"attn_norm", "input_layernorm"},    {"ffn_norm", "post_attention_layernorm"},
-    {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},      {"attn_qkv", "self_attn.qkv_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"},
-    {"ffn_gate_inp", "mlp.gate"},
-};
-constexpr std::pair<std::string_view, std::string_view> kGemmaParts[] = {
-    {"ffn_norm", "pre_feedforward_layernorm"},
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-};
-constexpr std::pair<std::string_view, std::string_view> kGlmParts[] = {
-    {"post_attention_norm", "post_self_attn_layernorm"},
-    {"post_ffw_norm", "post_mlp_layernorm"},
-    {"ffn_up", "mlp.gate_up_proj"},
-};
-// Those that name the norm before the MLP so.
-constexpr std::pair<std::string_view, std::string_view> kSeedParts[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-};
-constexpr std::pair<std::string_view, std::string_view> kGptOssParts[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_gate_inp", "mlp.router"},
-};
-constexpr std::pair<std::string_view, std::string_view> kGlmMoeParts[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kDeepSeekParts[] = {
-    {"attn_q_a", "self_attn.q_a_proj"},
-    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-    {"attn_q_b", "self_attn.q_b_proj"},
-    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-    {"attn_kv_b", "self_attn.kv_b_proj"},
-    {"attn_k_b", "self_attn.k_b_proj"},
-    {"attn_v_b", "self_attn.v_b_proj"},
-    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kQwenMoeParts[] = {
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kGraniteMoeParts[] = {
-    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
-};
-constexpr std::pair<std::string_view, std::string_view> kLfm2Parts[] = {
-    {"attn_norm", "operator_norm"},
-    {"ffn_norm", "ffn_norm"},
-    {"attn_output", "self_attn.out_proj"},
-    {"attn_q_norm", "self_attn.q_layernorm"},
-    {"attn_k_norm", "self_attn.k_layernorm"},
-    {"ffn_gate", "feed_forward.w1"},
-    {"ffn_up", "feed_forward.w3"},
-    {"ffn_down", "feed_forward.w2"},
-    {"ffn_gate_inp", "feed_forward.gate"},
-    {"shortconv.conv", "conv.conv"},
-    {"shortconv.in_proj", "conv.in_proj"},
-    {"shortconv.out_proj", "conv.out_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kQwen35Parts[] = {
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"attn_qkv", "linear_attn.in_proj_qkv"},
-    {"attn_gate", "linear_attn.in_proj_z"},
-    {"ssm_conv1d", "linear_attn.conv1d"},
-    {"ssm_norm", "linear_attn.norm"},
-    {"ssm_alpha", "linear_attn.in_proj_a"},
-    {"ssm_beta", "linear_attn.in_proj_b"},
-    {"ssm_ba", "linear_attn.in_proj_ba"},
-    {"ssm_out", "linear_attn.out_proj"},
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kMixerParts[] = {
-    {"attn_norm", "norm"},
-    {"attn_q", "mixer.q_proj"},
-    {"attn_k", "mixer.k_proj"},
-    {"attn_v", "mixer.v_proj"},
-    {"attn_output", "mixer.o_proj"},
-    {"ffn_up", "mixer.up_proj"},
-    {"ffn_down", "mixer.down_proj"},
-    {"ffn_gate_inp", "mixer.gate"},
-    {"ffn_latent_down", "mixer.fc1_latent_proj"},
-    {"ffn_latent_up", "mixer.fc2_latent_proj"},
-    {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
-    {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
-    {"ssm_in", "mixer.in_proj"},
-    {"ssm_conv1d", "mixer.conv1d"},
-    {"ssm_norm", "mixer.norm"},
-    {"ssm_out", "mixer.out_proj"},
-};
-// Parts of a module for multi-token prediction that are no layer's.
-constexpr std::pair<std::string_view, std::string_view> kMtpParts[] = {
-    {"eh_proj", "fc"},
-    {"enorm", "pre_fc_norm_embedding"},
-    {"hnorm", "pre_fc_norm_hidden"},
-    {"shared_head_norm", "norm"},
-};
-constexpr std::pair<std::string_view, std::string_view> kHybridParts[] = {
-    {"ffn_gate", "shared_mlp.gate_proj"},
-    {"ffn_up", "shared_mlp.up_proj"},
-    {"ffn_down", "shared_mlp.output_linear"},
-    {"ffn_gate_shexp", "shared_mlp.gate_proj"},
-    {"ffn_up_shexp", "shared_mlp.up_proj"},
-    {"ffn_down_shexp", "shared_mlp.output_linear"},
-    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
-    {"ssm_in", "mamba.in_proj"},
-    {"ssm_conv1d", "mamba.conv1d"},
-    {"ssm_norm", "mamba.norm"},
-    {"ssm_out", "mamba.out_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kLfm2WholeParts[] = {
-    {"exp_probs_b.bias", "feed_forward.expert_bias"},
-};
-// Tensors whose names have no ending in Hugging Face's files.
-constexpr std::pair<std::string_view, std::string_view> kWholeParts[] = {
-    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
-    {"attn_sinks.weight", "self_attn.sinks"},
-    {"ssm_dt.bias", "linear_attn.dt_bias"},
-    {"ssm_a", "linear_attn.A_log"},
-};
-constexpr std::pair<std::string_view, std::string_view> kMixerWholeParts[] = {
-    {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias"},
-    {"ssm_dt.bias", "mixer.dt_bias"},
-    {"ssm_a", "mixer.A_log"},
-    {"ssm_d", "mixer.D"},
-};
-constexpr std::pair<std::string_view, std::string_view> kHybridWholeParts[] = {
-    {"ssm_dt.bias", "mamba.dt_bias"},
-    {"ssm_a", "mamba.A_log"},
-    {"ssm_d", "mamba.D"},
-};
-constexpr std::pair<std::string_view, std::string_view> kHunYuanParts[] = {
-    {"attn_q_norm", "self_attn.query_layernorm"},
-    {"attn_k_norm", "self_attn.key_layernorm"},
-};
-constexpr std::pair<std::string_view, std::string_view> kStarCoderParts[] = {
-    {"ffn_up", "mlp.c_fc"},
-    {"ffn_down", "mlp.c_proj"},
-};
-constexpr std::pair<std::string_view, std::string_view> kMixtralParts[] = {
-    {"ffn_gate_inp", "block_sparse_moe.gate"},
-};
-constexpr std::pair<std::string_view, std::string_view> kPhiParts[] = {
-    {"ffn_up", "mlp.gate_up_proj"},
-};
 // The matrices of experts: GGUF's name, without the ending of a joined tensor, Hugging Face's, and
 // those of Mixtral and LFM2.
 struct ExpertPart {
@@ -254,57 +87,6 @@ struct ExpertPart {
 };
 constexpr ExpertPart kExpertParts[] = {
     {"ffn_gate", "gate_proj", "w1"}, {"ffn_up", "up_proj", "w3"}, {"ffn_down", "down_proj", "w2"}};
-
-using Pairs = std::span<const std::pair<std::string_view, std::string_view>>;
-
-std::string_view Lookup(Pairs pairs, std::string_view name) {
-  for (const auto& [from, to] : pairs) {
-    if (from == name) return to;
-  }
-  return {};
-}
-
-Pairs PartsOf(const Architecture& architecture) {
-  constexpr std::pair<std::string_view, Pairs> kOwnParts[] = {{"gemma2", kGemmaParts},
-                                                              {"gemma3", kGemmaParts},
-                                                              {"phi3", kPhiParts},
-                                                              {"olmo2", kGemmaParts},
-                                                              {"exaone4", kGemmaParts},
-                                                              {"glm4", kGlmParts},
-                                                              {"seed_oss", kSeedParts},
-                                                              {"hunyuan-dense", kHunYuanParts},
-                                                              {"starcoder2", kStarCoderParts},
-                                                              {"gpt-oss", kGptOssParts},
-                                                              {"glm4moe", kGlmMoeParts},
-                                                              {"deepseek2", kDeepSeekParts},
-                                                              {"qwen2moe", kQwenMoeParts},
-                                                              {"granitemoe", kGraniteMoeParts},
-                                                              {"qwen35", kQwen35Parts},
-                                                              {"qwen35moe", kQwen35Parts},
-                                                              {"qwen3next", kQwen35Parts},
-                                                              {"lfm2", kLfm2Parts},
-                                                              {"lfm2moe", kLfm2Parts},
-                                                              {"granitehybrid", kHybridParts},
-                                                              {"nemotron_h", kMixerParts},
-                                                              {"nemotron_h_moe", kMixerParts},
-                                                              {"mamba2", kMixerParts}};
-  for (const auto& [name, parts] : kOwnParts) {
-    if (architecture.name == name) return parts;
-  }
-  if (&architecture == &kMixtral) return kMixtralParts;
-  return {};
-}
-
-// True for models whose layers have one part.
-bool HasMixers(const Architecture& architecture) {
-  return architecture.name == "mamba2" || architecture.name.starts_with("nemotron_h");
-}
-
-Pairs WholePartsOf(const Architecture& architecture) {
-  if (architecture.name.starts_with("lfm2")) return kLfm2WholeParts;
-  if (architecture.name == "granitehybrid") return kHybridWholeParts;
-  return HasMixers(architecture) ? Pairs(kMixerWholeParts) : Pairs(kWholeParts);
-}
 
 // The heads of layers with the gated delta rule.
 struct DeltaHeads {
@@ -356,13 +138,8 @@ class Namer {
       : architecture_(architecture), head_dim_(head_dim), heads_(heads), mtp_layer_(mtp_layer) {}
 
   void Add(const Tensor& tensor, std::vector<NamedTensor>& out) const {
-    std::string_view outside;
-    if (HasMixers(architecture_)) outside = Lookup(kMixerOutside, tensor.name);
-    if (outside.empty()) outside = Lookup(kOutside, tensor.name);
-    if (!outside.empty()) {
-      out.push_back(Whole(tensor, std::string(outside)));
-      return;
-    }
+    const std::string_view outside = NameOutside(architecture_, tensor.name);
+    if (!outside.empty()) return out.push_back(Whole(tensor, std::string(outside)));
     const std::vector<std::string> words = absl::StrSplit(Absl(tensor.name), '.');
     int layer = 0;
     const bool in_layer =
@@ -373,7 +150,7 @@ class Namer {
     // These tensors predict further tokens. Models of other forms are skipped with their layer.
     if (words[2] == "nextn") {
       const std::string_view part =
-          layer == mtp_layer_ && words.size() == 5 ? Lookup(kMtpParts, words[3]) : "";
+          layer == mtp_layer_ && words.size() == 5 ? NameOfMtpPart(words[3]) : "";
       if (!part.empty()) {
         return out.push_back(Whole(tensor, absl::StrCat("mtp.", Absl(part), ".", words[4])));
       }
@@ -381,7 +158,7 @@ class Namer {
           Whole(tensor, absl::StrCat(prefix, absl::StrJoin(words.begin() + 2, words.end(), "."))));
     }
     if (words.size() == 3) {
-      const std::string_view whole = Lookup(WholePartsOf(architecture_), words[2]);
+      const std::string_view whole = NameOfWholePart(architecture_, words[2]);
       if (whole.empty()) return out.push_back(Whole(tensor, std::string(tensor.name)));
       NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(whole)));
       named.is_rate = words[2] == "ssm_a";
@@ -393,14 +170,13 @@ class Namer {
     if (words.size() == 4 || words.size() == 5) {
       const std::string own = absl::StrJoin(words.begin() + 2, words.end() - 1, ".");
       const std::string& kind = words.back();
-      if (const std::string_view whole = Lookup(WholePartsOf(architecture_), own + "." + kind);
+      if (const std::string_view whole = NameOfWholePart(architecture_, own + "." + kind);
           !whole.empty()) {
         NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(whole)));
         named.tiled = heads_.OrderOf(own);
         return out.push_back(std::move(named));
       }
-      std::string_view part = Lookup(PartsOf(architecture_), own);
-      if (part.empty()) part = Lookup(kParts, own);
+      const std::string_view part = NameOfPart(architecture_, own);
       if (!part.empty()) {
         NamedTensor named = Whole(tensor, absl::StrCat(prefix, Absl(part), ".", kind));
         // Taps of a convolution are stored without its groups, of one channel each.
@@ -511,6 +287,7 @@ bool SplitsLatent(const GgufFile& file) {
 std::vector<Architecture> Architectures() {
   std::vector<Architecture> all(std::begin(kArchitectures), std::end(kArchitectures));
   all.push_back(kMixtral);
+  all.push_back(kGraniteShared);
   all.push_back(kOlmo3);
   all.push_back(kDeepSeekV3);
   return all;
@@ -523,6 +300,10 @@ absl::StatusOr<const Architecture*> FindArchitecture(const GgufFile& file) {
         absl::StrCat(file.name(), ": has no general.architecture; is it a model?"));
   }
   if (name == kMixtral.name && file.Whole("llama.expert_count").value_or(0) > 0) return &kMixtral;
+  if (name == kGraniteShared.name &&
+      file.Find("granitemoe.expert_shared_feed_forward_length") != nullptr) {
+    return &kGraniteShared;
+  }
   // OLMo 3 is written as OLMo 2 with windows.
   if (name == kOlmo3.name && file.Find("olmo2.attention.sliding_window") != nullptr) {
     return &kOlmo3;

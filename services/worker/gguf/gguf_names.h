@@ -20,7 +20,8 @@ struct Architecture {
   bool interleaved_heads = false;
   bool gains_include_one = false;  // of a family whose Hugging Face files have gains minus one
   // Gate and up of a shared MLP are two tensors, which Hugging Face's files have in one: the names
-  // that NamedTensors gives are those of WeightNames::kHybridParts and ExpertNames::kGraniteParts.
+  // that NamedTensors gives are those of ExpertNames::kGraniteParts and, in Granite 4,
+  // WeightNames::kHybridParts.
   bool splits_shared_mlp = false;
   // Queries, keys and values of the delta rule are a tensor, and z is another, as
   // WeightNames::kQwen3NextParts names them.

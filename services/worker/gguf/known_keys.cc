@@ -55,7 +55,7 @@ constexpr std::pair<std::string_view, std::string_view> kOwnKeys[] = {
     {"rope.scaling.alpha", "hunyuan-dense"},
     {"rope.scaling.yarn_log_multiplier", "mistral3 deepseek2"},
     {"expert_shared_feed_forward_length",
-     "qwen2moe qwen35moe qwen3next granitehybrid nemotron_h_moe"},
+     "qwen2moe qwen35moe qwen3next granitemoe granitehybrid nemotron_h_moe"},
     {"rope.dimension_sections", "qwen35 qwen35moe"},
     {"full_attention_interval", "qwen35 qwen35moe qwen3next"},
     {"attention.recurrent_layers", "qwen35 qwen35moe qwen3next"},

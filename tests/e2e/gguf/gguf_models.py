@@ -86,6 +86,10 @@ FAMILIES |= {
     "granitemoe": ("granitemoe", {"architectures": ["GraniteMoeForCausalLM"], "num_local_experts": 4,
                                   "num_experts_per_tok": 2, "attention_multiplier": 0.25, "embedding_multiplier": 12.0,
                                   "residual_multiplier": 0.25, "logits_scaling": 8.0}),
+    "granitemoeshared": ("granitemoe", {"architectures": ["GraniteMoeSharedForCausalLM"], "num_local_experts": 4,
+                                        "num_experts_per_tok": 2, "shared_intermediate_size": 256,
+                                        "attention_multiplier": 0.25, "embedding_multiplier": 12.0,
+                                        "residual_multiplier": 0.25, "logits_scaling": 8.0}),
     "glm4moe": ("glm4moe", MOE | {"architectures": ["Glm4MoeForCausalLM"], "head_dim": 32, "attention_bias": True,
                                   "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1,
                                   "partial_rotary_factor": 0.5, "use_qk_norm": True, "norm_topk_prob": True,
@@ -349,6 +353,8 @@ class Writer:
         """Keys of routers, shared experts and latent vectors."""
         if self.arch == "gpt-oss":
             out.add_expert_feed_forward_length(config["intermediate_size"])
+        if self.arch == "granitemoe" and "shared_intermediate_size" in config:
+            out.add_expert_shared_feed_forward_length(config["shared_intermediate_size"])
         if "shared_expert_intermediate_size" in config:
             out.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
         if "n_shared_experts" in config:

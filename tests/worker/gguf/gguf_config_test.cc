@@ -233,8 +233,12 @@ TEST(GgufConfigTest, FieldsOfExpertsAreThoseOfTheirFamily) {
   EXPECT_THAT(error(deepseek(3)), HasSubstr("expert_gating_func 3 is not known"));
   EXPECT_THAT(error(file("glm4moe").Key("glm4moe.expert_gating_func", uint32_t{1})),
               HasSubstr("expert_gating_func must be 2"));
-  EXPECT_THAT(error(file("granitemoe").Key("granitemoe.expert_shared_feed_forward_length", 128)),
+  EXPECT_THAT(error(file("olmoe").Key("olmoe.expert_shared_feed_forward_length", 128)),
               HasSubstr("expert_shared_feed_forward_length is not known"));
+  const json granite =
+      config(file("granitemoe").Key("granitemoe.expert_shared_feed_forward_length", uint32_t{128}));
+  EXPECT_EQ(granite["architectures"], json({"GraniteMoeSharedForCausalLM"}));
+  EXPECT_EQ(granite["shared_intermediate_size"], 128);
 }
 
 TEST(GgufConfigTest, LayersOfLfm2WithoutHeadsHaveConvolutions) {

@@ -33,7 +33,7 @@ absl::StatusOr<ModelConfig> ReadGgufConfig(const std::string& path, std::string_
   config->latent.splits_kv = gguf::SplitsLatent(file);
   if (architecture->splits_qkvz) config->names = WeightNames::kQwen3NextParts;
   if (architecture->splits_shared_mlp) {
-    config->names = WeightNames::kHybridParts;
+    if (config->names == WeightNames::kHybrid) config->names = WeightNames::kHybridParts;
     config->experts.names = ExpertNames::kGraniteParts;
   }
   return config;
