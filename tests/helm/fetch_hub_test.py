@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """helm/continuo/files/fetch_hub.sh fetches a model from a hub: only what a worker reads, whole, of one
-commit and as the hub's digests say, again only what is missing, and the token to nobody but the hub."""
+commit and as the hub's digests say, again only what is missing, by one pod at a time over several
+connections, and the token to nobody but the hub."""
+import collections
 import hashlib
 import http.server
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -16,6 +20,8 @@ import chart
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = bytes(range(256)) * 4096
+PIECE = 1 << 20  # the smallest
+LARGE = b"".join(bytes([i]) * PIECE for i in range(9)) + b"end"
 FILES = {"config.json": b"{}", "tokenizer.json": b"[1]", "model.safetensors": WEIGHTS,
          "pytorch_model.bin": b"not read", "original/params.json": b"{}", "../evil.json": b"{}",
          ".hidden.json": b"{}"}
@@ -27,6 +33,9 @@ class Hub:
     def __init__(self, files, storage=None):
         self.files, self.storage, self.commit = dict(files), storage, COMMIT
         self.asked, self.tokens, self.cut_after = [], [], None
+        self.ranges = collections.Counter()  # of all files
+        self.knows_ranges, self.tells_git_ids = True, False
+        self.before_range = lambda text: None
         self.digest_of = lambda content: hashlib.sha256(content).hexdigest()
         hub = self
 
@@ -38,7 +47,11 @@ class Hub:
 
             def do_GET(self):
                 hub.answer(self)
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(http.server.ThreadingHTTPServer):
+            def handle_error(self, request, client_address):
+                if not isinstance(sys.exc_info()[1], ConnectionError):  # as of a client that was killed
+                    super().handle_error(request, client_address)
+        self.server = Server(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -47,6 +60,8 @@ class Hub:
         self.tokens.append(request.headers.get("authorization"))
         if request.path == "/api/models/a/b/revision/main?blobs=true":
             siblings = [{"rfilename": n, "size": len(c), **(
+                {"blobId": hashlib.sha1(b"blob %d\0" % len(c) + c).hexdigest()}
+                if self.tells_git_ids else {}), **(
                 {"lfs": {"sha256": self.digest_of(c), "size": len(c)}}
                 if n.endswith("safetensors") else {})} for n, c in self.files.items()]
             return self.send(request, json.dumps({"_id": "x", "id": "a/b", "sha": self.commit,
@@ -62,14 +77,20 @@ class Hub:
         return self.send(request, self.files[name])
 
     def send(self, request, content):
-        begin = int(request.headers.get("range", "bytes=0-")[6:-1])
-        if begin >= len(content):
+        asked = request.headers.get("range") if self.knows_ranges else None
+        begin, end = 0, len(content)
+        if asked is not None:
+            self.ranges[asked] += 1
+            self.before_range(asked)
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            begin = int(first)
+            end = min(int(last) + 1, end) if last else end
+        if begin >= len(content) and asked is not None:
             return request.send_error(416)
-        request.send_response(206 if begin else 200)
-        if begin:
-            request.send_header("content-range",
-                                f"bytes {begin}-{len(content) - 1}/{len(content)}")
-        content = content[begin:]
+        request.send_response(200 if asked is None else 206)
+        if asked is not None:
+            request.send_header("content-range", f"bytes {begin}-{end - 1}/{len(content)}")
+        content = content[begin:end]
         request.send_header("content-length", str(len(content)))
         request.end_headers()
         if self.cut_after is not None and len(content) > self.cut_after:
@@ -98,6 +119,12 @@ class FetchTest(unittest.TestCase):
         self.storage.stop()
 
     def fetch(self, revision="main", **more):
+        process = self.start(revision, **more)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, revision="main", **more):
+        """Starts a fetch in a process group of its own, as a container is ended."""
         # Kubernetes passes it as an argument of sh -c.
         pod = next(p for _, p in chart.pods(chart.objects(
             "--set", "pools.m.model.hub.repository=a/b")) if "initContainers" in p)
@@ -106,9 +133,28 @@ class FetchTest(unittest.TestCase):
         environment = {e["name"]: e["value"] for e in container["env"]}
         self.assertIn(f"--model={environment['TARGET']}", pod["containers"][0]["args"])
         environment |= {"HUB": self.hub.address, "TARGET": str(self.target), "REVISION": revision}
-        return subprocess.run([*container["command"], *container["args"]], text=True,
-                              capture_output=True, timeout=120,
-                              env={"PATH": self.path} | environment | more)
+        process = subprocess.Popen([*container["command"], *container["args"]], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   process_group=0, env={"PATH": self.path} | environment | more)
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        process.stdout.close()
+        process.stderr.close()
+
+    def has_large_weights(self):
+        for hub in (self.hub, self.storage):
+            hub.files["model.safetensors"] = LARGE
+
+    def pieces(self):
+        """How often each piece of the large weights was asked for."""
+        ends = [*range(PIECE, len(LARGE), PIECE), len(LARGE)]
+        return [self.storage.ranges[f"bytes={begin}-{end - 1}"]
+                for begin, end in zip([0, *ends], ends)]
 
     def there(self):
         return sorted(p.name for p in self.target.iterdir())
@@ -187,12 +233,110 @@ class FetchTest(unittest.TestCase):
     def test_a_whole_part_that_has_no_name_yet_is_no_dead_end(self):
         folder = self.target.with_name(f"{self.target.name}@{COMMIT}")
         folder.mkdir(parents=True)
-        name = subprocess.run(["hostname"], text=True, capture_output=True).stdout.strip()
-        (folder / f".model.safetensors.{name}.part").write_bytes(WEIGHTS)
-        self.fetch()
+        (folder / ".model.safetensors.part").write_bytes(WEIGHTS)
         done = self.fetch()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.target / "model.safetensors").read_bytes(), WEIGHTS)
+
+    def test_large_files_come_in_pieces_over_several_connections(self):
+        self.has_large_weights()
+        together = threading.Barrier(4, timeout=60)
+
+        def before(text):
+            if text in [f"bytes={PIECE * i}-{PIECE * (i + 1) - 1}" for i in range(4)]:
+                together.wait()
+        self.storage.before_range = before
+        done = self.fetch(PIECE=str(PIECE), STREAMS="4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+        self.assertEqual(self.pieces(), [1] * 10)
+        self.assertEqual(self.there(), [".complete", "config.json", "model.safetensors",
+                                        "tokenizer.json"])
+
+    def test_pods_that_come_together_fetch_everything_once(self):
+        self.has_large_weights()
+        processes = [self.start(PIECE=str(PIECE)) for _ in range(3)]
+        for process in processes:
+            _, errors = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, errors)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+        self.assertEqual(self.pieces(), [1] * 10)
+        self.assertEqual(collections.Counter(self.hub.asked)[f"/a/b/resolve/{COMMIT}/config.json"], 1)
+
+    def test_a_pod_goes_on_where_one_was_killed(self):
+        self.has_large_weights()
+        held, go_on = threading.Semaphore(0), threading.Event()
+        self.addCleanup(go_on.set)
+        never = f"bytes={PIECE * 5}-{PIECE * 6 - 1}"
+
+        def before(text):
+            if text == never:
+                held.release()
+                go_on.wait(60)
+        self.storage.before_range = before
+        # One connection takes the pieces in their order.
+        first = self.start(PIECE=str(PIECE), STREAMS="1")
+        self.assertTrue(held.acquire(timeout=60))
+        second = self.start(PIECE=str(PIECE), STREAMS="2")
+        self.assertIn("waiting for another pod", second.stdout.readline())
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+        self.storage.before_range = lambda text: None
+        go_on.set()
+        _, errors = second.communicate(timeout=120)
+        self.assertEqual(second.returncode, 0, errors)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+        self.assertEqual(self.pieces(), [1] * 5 + [2] + [1] * 4)
+
+    def test_a_piece_goes_on_where_its_connection_broke(self):
+        self.has_large_weights()
+        self.storage.cut_after = 3 * PIECE + 1000
+        done = self.fetch(PIECE=str(4 * PIECE), STREAMS="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+        self.assertEqual(self.storage.ranges[f"bytes=0-{4 * PIECE - 1}"], 1)
+        self.assertEqual(self.storage.ranges[f"bytes={3 * PIECE}-{4 * PIECE - 1}"], 1)
+
+    def test_a_hub_that_knows_no_ranges_is_asked_for_whole_files(self):
+        self.has_large_weights()
+        self.hub.knows_ranges = self.storage.knows_ranges = False
+        done = self.fetch(PIECE=str(PIECE))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+
+    def test_pieces_that_are_not_what_the_hub_says_are_refused_and_fetched_again(self):
+        self.has_large_weights()
+        self.storage.files["model.safetensors"] = LARGE[::-1]
+        done = self.fetch(PIECE=str(PIECE))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("model.safetensors is not what", done.stderr)
+        self.assertFalse(self.target.exists())
+        self.storage.files["model.safetensors"] = LARGE
+        done = self.fetch(PIECE=str(PIECE))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+
+    def test_small_files_are_checked_by_the_ids_that_git_has_for_them(self):
+        self.hub.tells_git_ids = True
+        done = self.fetch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.hub.commit = COMMIT[::-1]
+        before = list(self.hub.asked)
+        done = self.fetch()  # all files are those of the commit before
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.hub.asked), len(before) + 1)
+        self.hub.commit, told = COMMIT[1:] + "0", dict(self.hub.files)
+        self.hub.files["config.json"] = b"{1}"
+        answer = self.hub.answer
+
+        def other(request):  # than the listing tells
+            if request.path.endswith("config.json"):
+                return self.hub.send(request, told["config.json"] + b" ")
+            return answer(request)
+        self.hub.answer = other
+        done = self.fetch()
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("config.json is not what", done.stderr)
 
     def test_a_file_that_is_not_what_the_hub_says_is_refused(self):
         self.hub.digest_of = lambda content: "0" * 64
@@ -233,6 +377,8 @@ class FetchWithBusyboxTest(FetchTest):
         for tool in subprocess.check_output([busybox, "--list"], text=True).split():
             os.symlink(busybox, os.path.join(folder.name, tool))
         os.symlink(shutil.which("curl"), os.path.join(folder.name, "curl"))
+        if not os.path.exists(os.path.join(folder.name, "flock")):  # Alpine's busybox has it, Debian's not
+            os.symlink(shutil.which("flock"), os.path.join(folder.name, "flock"))
         cls.path = folder.name
 
 

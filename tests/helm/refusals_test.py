@@ -67,6 +67,8 @@ SCHEMA = [
     (f"{P}.autoscaling.kvOccupancy=70", "kvOccupancy': maximum: got 70, want 1"),
     (f"{P}.autoscaling.kvOccupancy=0", "kvOccupancy': minimum: got 0, want 0.01"),
     (f"{P}.storage.size=lots", "at '/pools/m/storage/size': 'lots' does not match pattern"),
+    (f"{P}.storage.hostPath=/a/../b", "at '/pools/m/storage/hostPath': '/a/../b' does not match pattern"),
+    ("download.streams=0", "at '/download/streams': minimum: got 0, want 1"),
     (f"{P}.weightsCache.size=lots", "at '/pools/m/weightsCache/size': 'lots' does not match pattern"),
     (f"{P}.weightsCache.path=/x", "at '/pools/m/weightsCache': additional properties 'path' not allowed"),
     (f"{P}.model.url=x", "at '/pools/m/model': additional properties 'url' not allowed"),
@@ -118,6 +120,7 @@ CHECKS = [
      "has none"),
     (f"{P}.gpus=2,{P}.tensorParallel=4", "pools.m.tensorParallel: is 4, but the model is split over "
      "its 2 GPUs; leave it 0"),
+    (f"{P}.storage.claim=c,{P}.storage.hostPath=/x", "pools.m.storage: claim and hostPath exclude each other"),
     (f"{P}.autoscaling.minReplicas=9", "pools.m.autoscaling: minReplicas 9 is above maxReplicas 4"),
     (f"{P}.autoscaling.enabled=true,{P}.autoscaling.minReplicas=0",
      "pools.m.autoscaling.minReplicas: 0 needs by: keda"),

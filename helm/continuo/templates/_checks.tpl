@@ -52,6 +52,13 @@
 {{- if ne (len $sources) 1 }}
 {{- fail (printf "pools.%s.model: needs one of pvc, image, hub, objectStore and path, has %s" $name (join " and " $sources | default "none")) }}
 {{- end }}
+{{- $places := list }}
+{{- range list "class" "claim" "hostPath" }}
+{{- if index $pool.storage . }}{{ $places = append $places . }}{{ end }}
+{{- end }}
+{{- if gt (len $places) 1 }}
+{{- fail (printf "pools.%s.storage: %s exclude each other" $name (join " and " $places)) }}
+{{- end }}
 {{- if and $pool.gpus $pool.tensorParallel (ne (int $pool.gpus) (int $pool.tensorParallel)) }}
 {{- fail (printf "pools.%s.tensorParallel: is %v, but the model is split over its %v GPUs; leave it 0" $name $pool.tensorParallel $pool.gpus) }}
 {{- end }}

@@ -31,6 +31,7 @@ initContainers:
       - {name: REPOSITORY, value: {{ $p.model.hub.repository | quote }}}
       - {name: REVISION, value: {{ $p.model.hub.revision | default "main" | quote }}}
       - {name: TARGET, value: {{ $path | quote }}}
+      - {name: STREAMS, value: {{ $root.Values.download.streams | quote }}}
       {{- with $p.model.hub.tokenSecret }}
       - name: HUB_TOKEN
         valueFrom:
@@ -39,12 +40,14 @@ initContainers:
       {{- include "continuo.downloadEnv" (list $root "CURL_CA_BUNDLE") | trim | nindent 6 }}
     {{- else }}
     image: {{ $root.Values.download.objectStoreImage | quote }}
-    command: [rclone]
+    command: [sh, -c]
     args:
-      - copy
-      - {{ regexReplaceAll "^gs://" (regexReplaceAll "^s3://" $p.model.objectStore.uri ":s3,env_auth:") ":gcs,env_auth:" | quote }}
-      - {{ $path | quote }}
+      - |
+        {{- $root.Files.Get "files/fetch_store.sh" | nindent 8 }}
     env:
+      - {name: SOURCE, value: {{ regexReplaceAll "^gs://" (regexReplaceAll "^s3://" $p.model.objectStore.uri ":s3,env_auth:") ":gcs,env_auth:" | quote }}}
+      - {name: TARGET, value: {{ $path | quote }}}
+      - {name: STREAMS, value: {{ $root.Values.download.streams | quote }}}
       - {name: HOME, value: /tmp}
       - {name: RCLONE_CONFIG, value: /tmp/rclone.conf}
       {{- include "continuo.downloadEnv" (list $root "RCLONE_CA_CERT") | trim | nindent 6 }}
@@ -192,6 +195,9 @@ volumes:
   {{- else if and $downloads $p.storage.claim }}
   - name: model
     persistentVolumeClaim: {claimName: {{ $p.storage.claim | quote }}}
+  {{- else if and $downloads $p.storage.hostPath }}
+  - name: model
+    hostPath: {path: {{ $p.storage.hostPath | quote }}, type: Directory}
   {{- else if and $downloads $p.storage.class }}
   - name: model
     ephemeral:
