@@ -185,6 +185,29 @@ class PackageTest(unittest.TestCase):
                                    check=True).stdout
             self.assertNotIn("_test.yaml", names)
 
+    def test_a_chart_that_depends_on_this_one_switches_it(self):
+        version = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())["version"]
+        with tempfile.TemporaryDirectory() as folder:
+            parent = pathlib.Path(folder)
+            (parent / "Chart.yaml").write_text(yaml.safe_dump({
+                "apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [
+                    {"name": "continuo", "version": version, "repository": f"file://{chart.CHART}",
+                     "condition": "continuo.enabled"}]}))
+            (parent / "values.yaml").write_text(yaml.safe_dump({
+                "continuo": {"enabled": False, "pools": {"m": {"model": {"path": "/models/m"}}}}}))
+            (parent / "templates").mkdir()
+            (parent / "templates/own.yaml").write_text(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: own}\n")
+            done = chart.run("helm", "dependency", "update", parent)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+            def names(*arguments):
+                return sorted(f"{o['kind']}/{o['metadata']['name']}"
+                              for o in chart.objects(*arguments, chart=parent))
+            self.assertEqual(names(), ["ConfigMap/own"])
+            alone = [f"{o['kind']}/{o['metadata']['name']}" for o in chart.objects(*chart.MINIMAL)]
+            self.assertEqual(names("--set", "continuo.enabled=true"), sorted([*alone, "ConfigMap/own"]))
+
     def test_readme_and_flags_are_up_to_date(self):
         done = subprocess.run([sys.executable, chart.ROOT / "scripts/chart.py", "--check"],
                               text=True, capture_output=True)
