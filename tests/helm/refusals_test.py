@@ -123,7 +123,8 @@ CHECKS = [
     (f"{P}.storage.claim=c,{P}.storage.hostPath=/x", "pools.m.storage: claim and hostPath exclude each other"),
     (f"{P}.autoscaling.minReplicas=9", "pools.m.autoscaling: minReplicas 9 is above maxReplicas 4"),
     (f"{P}.autoscaling.enabled=true,{P}.autoscaling.minReplicas=0",
-     "pools.m.autoscaling.minReplicas: 0 needs by: keda"),
+     "pools.m.autoscaling.minReplicas: 0 needs by: keda; an HPA reads what workers report, and a pool "
+     "at zero reports nothing"),
     (f"fullnameOverride={'n' * 35},pools.a-pool.model.path=/x,pools.a-pool.autoscaling.enabled=true,"
      "pools.a-pool.autoscaling.by=keda", f"pools.a-pool.autoscaling: by keda, whose query knows pods by "
      f"their name, that of {'n' * 35}-worker-a-pool has 49 letters and may have 46"),

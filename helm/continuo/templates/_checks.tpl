@@ -75,7 +75,7 @@
 {{- fail (printf "pools.%s.autoscaling: by keda, whose query knows pods by their name, that of %s has %d letters and may have 46; set fullnameOverride" $name $deployment (len $deployment)) }}
 {{- end }}
 {{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.by "hpa") (lt (int $pool.autoscaling.minReplicas) 1) }}
-{{- fail (printf "pools.%s.autoscaling.minReplicas: 0 needs by: keda" $name) }}
+{{- fail (printf "pools.%s.autoscaling.minReplicas: 0 needs by: keda; an HPA reads what workers report, and a pool at zero reports nothing" $name) }}
 {{- end }}
 {{- end }}
 {{- if gt (int .Values.gateway.autoscaling.minReplicas) (int .Values.gateway.autoscaling.maxReplicas) }}

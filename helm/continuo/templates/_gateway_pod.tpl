@@ -23,7 +23,7 @@ containers:
       {{- with include "continuo.coldStartSeconds" . }}
       - --cold_start_wait={{ . }}s
       {{- end }}
-      {{- if $g.service.headless }}
+      {{- if include "continuo.gatewaysHeadless" . }}
       - {{ printf "--gateways=dns:///%s-gateway-headless.%s.svc.%s.:50050" (include "continuo.fullname" .) .Release.Namespace .Values.clusterDomain | quote }}
       {{- end }}
       - --routing_policy={{ $g.routingPolicy }}

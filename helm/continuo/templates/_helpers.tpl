@@ -121,6 +121,18 @@ before the loading. Empty where there is no such pool, or where the operator say
 {{- if and $seconds (not (hasKey .Values.gateway.flags "cold_start_wait")) }}{{ $seconds }}{{ end }}
 {{- end }}
 
+{{- /* Not empty where gateways know each other by the DNS name of a headless Service: where it is asked for,
+and where a pool can have more workers than a gateway is to watch. */ -}}
+{{- define "continuo.gatewaysHeadless" -}}
+{{- $size := 200 }}
+{{- if hasKey .Values.gateway.flags "subset_size" }}{{ $size = int .Values.gateway.flags.subset_size }}{{ end }}
+{{- if .Values.gateway.service.headless }}yes{{ end }}
+{{- range $name := keys .Values.pools | sortAlpha }}
+{{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- if and $size (gt (int (ternary $pool.autoscaling.maxReplicas $pool.replicas $pool.autoscaling.enabled)) $size) }}yes{{ end }}
+{{- end }}
+{{- end }}
+
 {{- /* Not empty where gateways tell KEDA who waits: a pool of it goes down to zero. */ -}}
 {{- define "continuo.scaler" -}}
 {{- range $name := keys .Values.pools | sortAlpha }}
