@@ -48,6 +48,12 @@ echo "== Python wheel"
 build/venv/bin/python deploy/python/build_wheel.py --out="$out" --bin=build/release/bin
 echo "== chart"
 build/tools/bin/helm package helm/continuo --destination "$out"
+# Packed again: helm writes the time of the moment.
+chart=$(mktemp -d)
+tar xzf "$out/continuo-$version.tgz" -C "$chart"
+tar c --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+  -C "$chart" continuo | gzip -n9 >"$out/continuo-$version.tgz"
+rm -r "$chart"
 if [ "$images" = 1 ]; then
   echo "== images"
   deploy/images/build.sh
