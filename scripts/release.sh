@@ -61,6 +61,8 @@ if [ "$images" = 1 ]; then
     cp "build/images/continuo-$name".{tar,sbom.cdx.json} "$out"
   done
 fi
+# As the time of a chart is when its file was made, by which a registry knows it.
+touch -d "@$SOURCE_DATE_EPOCH" "$out"/*
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 python3 scripts/provenance.py "$out/SHA256SUMS" "$version" >"$out/provenance.intoto.json"
 echo "release $version is in $out"

@@ -4,7 +4,7 @@
 # Safe to run again: what is there stays. Mostly downloads: about a minute with --quick, about eight with every
 # option. Each step says what it installs.
 #
-#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool,
+#   scripts/setup.sh            compilers, libraries, Rust, the tests' Python packages, helm, promtool, oras,
 #                               where there is npm also buf
 #   scripts/setup.sh --quick    less: what building and running needs, without the tools of tests
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, original
@@ -94,7 +94,7 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
   cp tests/requirements.txt "$venv/installed.txt"
 fi
 
-[ "$want_tools" = 0 ] || scripts/helm_tools.sh
+[ "$want_tools" = 0 ] || { scripts/helm_tools.sh; scripts/oras.sh; }
 
 if [ "$want_peers" = 1 ] && ! [ -f build/peers/.done ]; then
   echo "setup: smg, which the gateway is measured beside, into build/peers"

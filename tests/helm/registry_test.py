@@ -4,47 +4,16 @@
 import hashlib
 import json
 import pathlib
-import re
 import subprocess
 import tempfile
-import threading
 import unittest
 import urllib.request
 
 import chart
+from registry import Registry
 
 WAIT_S = 60
-CONFIG = """
-version: 0.1
-log: {{level: info, formatter: json, accesslog: {{disabled: true}}}}
-storage: {{filesystem: {{rootdirectory: {folder}}}}}
-http: {{addr: "127.0.0.1:0"}}
-"""
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-
-
-class Registry:
-    """Debian's docker-registry on a free port of this machine."""
-
-    def __init__(self, folder):
-        folder = pathlib.Path(folder)
-        config = folder / "registry.yaml"
-        config.write_text(CONFIG.format(folder=folder / "registry"))
-        self.process = subprocess.Popen([chart.TOOLS / "docker-registry", "serve", config],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        told = []
-        for line in self.process.stderr:
-            told.append(line)
-            if found := re.search(r'"msg":"listening on ([^"]+)"', line):
-                self.address = found.group(1)
-                break
-        else:
-            raise RuntimeError(f"docker-registry ended with {self.process.wait()}: {''.join(told)}")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 class RegistryTest(unittest.TestCase):
