@@ -9,6 +9,7 @@
 # The results are build/images/NAME.tar (an OCI archive) and NAME.sbom.cdx.json, the images
 # localhost/continuo-NAME:TAG in buildah's store. TAG in the environment names them (default: the
 # project's version); VERSION_SUFFIX is appended to the version that the programs tell.
+# The images are of this machine's architecture. The same files make the same bytes (seal.sh).
 # What was compiled is kept by ccache and cargo in cache mounts, so a second build is short.
 . "$(dirname "$0")/env.sh"
 [ $# -gt 0 ] || set -- gateway worker-cpu cli
@@ -24,19 +25,14 @@ for target in "$@"; do
   buildah_build "$stage" "$name:$tag" --build-arg "CUDA=$cuda" --build-arg "VERSION=$version" \
     --build-arg "VERSION_SUFFIX=${VERSION_SUFFIX:-}" --build-arg "REVISION=$revision" \
     >"$IMAGES_ROOT/$target.log" 2>&1 || { tail -30 "$IMAGES_ROOT/$target.log" >&2; exit 1; }
-  # Where all layers are there already, buildah takes the labels of whoever made them.
+  digest=$(deploy/images/seal.sh "localhost/$name:$tag" "$version" "$revision" "build/images/$name.tar")
   container=$(buildah from --pull-never "localhost/$name:$tag")
-  buildah config --label "org.opencontainers.image.version=$version" \
-    --label "org.opencontainers.image.revision=$revision" "$container"
-  buildah commit -q --format oci "$container" "localhost/$name:$tag" >/dev/null
-  rm -f "build/images/$name.tar"
-  buildah push -q "localhost/$name:$tag" "oci-archive:build/images/$name.tar:localhost/$name:$tag"
   root=$(buildah mount "$container")
   cp "$root/usr/share/continuo/sbom.cdx.json" "build/images/$name.sbom.cdx.json"
   python3 deploy/images/check_image.py "build/images/$name.tar" "$root" "$name" "$version" "$revision"
-  printf '%-22s %4d MB on disk, %3d MB to pull, %3d components  localhost/%s:%s\n' "$name" \
+  printf '%-22s %4d MB on disk, %3d MB to pull, %3d components  localhost/%s:%s@%s\n' "$name" \
     "$(du -sm "$root" | cut -f1)" "$(($(stat -c %s "build/images/$name.tar") / 1000000))" \
-    "$(grep -c '"bom-ref"' "build/images/$name.sbom.cdx.json")" "$name" "$tag"
+    "$(grep -c '"bom-ref"' "build/images/$name.sbom.cdx.json")" "$name" "$tag" "$digest"
   buildah umount "$container" >/dev/null
   buildah rm "$container" >/dev/null
 done

@@ -20,8 +20,9 @@ for image in gateway:continuo-gateway worker-cpu:continuo-worker cli:continuo; d
   root=$(buildah mount "$container")
   program=${image#*:}
   # The image's own loader and libraries: this machine's are older.
-  printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$root/usr/lib64/ld-linux-x86-64.so.2" \
-    "$root/usr/lib/x86_64-linux-gnu" "$root/usr/bin/$program" >"$build/bin/$program"
+  loader=$(echo "$root"/usr/lib/*-linux-gnu/ld-linux-*)
+  printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$loader" "$(dirname "$loader")" \
+    "$root/usr/bin/$program" >"$build/bin/$program"
   chmod +x "$build/bin/$program"
   "$build/bin/$program" --version
 done

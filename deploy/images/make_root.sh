@@ -5,7 +5,8 @@
 # which packages and wheels these are from. CRATES lists the Rust crates that the program links.
 set -euo pipefail
 image=$1 program=$2 root=$3 crates=${4:-}
-mkdir -p "$root"/{etc,tmp,usr/bin,usr/lib/x86_64-linux-gnu,usr/lib64,usr/share/continuo,var/lib/dpkg/status.d}
+libraries_of_wheels=usr/lib/$(g++ -print-multiarch)
+mkdir -p "$root"/{etc,tmp,usr/bin,$libraries_of_wheels,usr/lib64,usr/share/continuo,var/lib/dpkg/status.d}
 chmod 1777 "$root/tmp"
 ln -s usr/bin "$root/bin"
 ln -s usr/lib "$root/lib"
@@ -23,7 +24,7 @@ while read -r library; do
   file=$(realpath "$library")
   if [[ $file =~ ^"$PWD"/build/cuda-toolkit[^/]* ]]; then  # of a wheel: beside Debian's, where the loader looks
     toolkit=${BASH_REMATCH[0]}
-    cp --preserve=mode,timestamps "$file" "$root/usr/lib/x86_64-linux-gnu/"
+    cp --preserve=mode,timestamps "$file" "$root/$libraries_of_wheels/"
     wheels+=("$(dirname "$(grep -lF "${file#"$toolkit/"}," "$toolkit"/*.dist-info/RECORD)")")
     continue
   fi
@@ -34,8 +35,9 @@ while read -r library; do
   [ "$link" = "$file" ] || ln -sf "$(basename "$file")" "$root$link"
   packages+=("$(dpkg -S "$file" | cut -d: -f1)")
 done <<<"$libraries"
-loader=$(realpath /lib64/ld-linux-x86-64.so.2)
-ln -sf "../${loader#/usr/}" "$root/usr/lib64/ld-linux-x86-64.so.2"
+# The loader by the name that programs have for it, such as /lib64/ld-linux-x86-64.so.2.
+loader=$(ldd "$program" | awk '$1 ~ /^\// {print $1}')
+ln -sfr "$root$(realpath "$loader")" "$root/usr$loader"
 
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" base-files | sort -u)
 mapfile -t wheels < <(printf '%s\n' ${wheels[@]+"${wheels[@]}"} | sort -u | grep .)
