@@ -13,6 +13,7 @@ import queries
 import yaml
 
 import fleet  # found by queries
+from prometheus import Prometheus
 
 ROOT = queries.ROOT
 RUNBOOKS = ROOT / "deploy/monitoring/runbooks.md"
@@ -21,6 +22,39 @@ RUNBOOKS = ROOT / "deploy/monitoring/runbooks.md"
 def promtool(*arguments):
     return subprocess.run([ROOT / "build/tools/bin/promtool", *map(str, arguments)], text=True,
                           capture_output=True)
+
+
+class ScrapeTest(unittest.TestCase):
+    """The job for pods that the chart annotates, with pods as Kubernetes tells of them."""
+
+    def test_series_of_pods_have_their_pool_and_revision(self):
+        job, = yaml.safe_load((ROOT / "deploy/monitoring/scrape.yaml").read_text())["scrape_configs"]
+        self.assertEqual(job.pop("kubernetes_sd_configs"), [{"role": "pod"}])
+
+        def pod(name, port, **more):
+            labels = {"namespace": "llm", "pod_name": name, "pod_phase": "Running",
+                      "pod_container_port_number": port, "pod_label_app_kubernetes_io_name": "continuo",
+                      "pod_annotation_prometheus_io_scrape": "true",
+                      "pod_annotation_prometheus_io_port": "9090", **more}
+            return {"targets": [f"127.0.0.1:{port}"],
+                    "labels": {f"__meta_kubernetes_{k}": v for k, v in labels.items()}}
+        job["static_configs"] = [
+            pod("worker", "9090", pod_label_continuo_pool="canary", pod_label_pod_template_hash="5c7b"),
+            pod("worker", "50051", pod_label_continuo_pool="canary", pod_label_pod_template_hash="5c7b"),
+            pod("gateway", "9091", pod_annotation_prometheus_io_port="9091",
+                pod_label_pod_template_hash="7f9d"),
+            pod("done", "9090", pod_phase="Succeeded"),
+            pod("other", "9090", pod_label_app_kubernetes_io_name="other"),
+            pod("quiet", "9090", pod_annotation_prometheus_io_scrape="false")]
+        prometheus = Prometheus({}, jobs=[job])
+        self.addCleanup(prometheus.stop)
+        prometheus.wait_for("vector(1)", lambda v: v == 1, "an answer")
+        prometheus.wait_for("count(up)", lambda v: v == 2, "two targets")
+        self.assertEqual(
+            {t["labels"]["pod"]: {k: v for k, v in t["labels"].items() if k not in ("job", "instance", "pod")}
+             for t in prometheus.get("targets")["activeTargets"]},
+            {"worker": {"namespace": "llm", "continuo_pool": "canary", "pod_template_hash": "5c7b"},
+             "gateway": {"namespace": "llm", "pod_template_hash": "7f9d"}})
 
 
 class AlertsTest(unittest.TestCase):

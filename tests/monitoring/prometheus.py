@@ -37,9 +37,9 @@ class NotReady(Exception):
 
 class Prometheus:
     """Debian's Prometheus on a loopback port, with the alerts; every `for` is cut to 2 s. `change` says
-    what else is to be changed of the rules."""
+    what else is to be changed of the rules, `jobs` stands in place of a job for the targets."""
 
-    def __init__(self, targets, change=lambda rules: rules, interval="2s"):
+    def __init__(self, targets, change=lambda rules: rules, interval="2s", jobs=None):
         self.folder = tempfile.TemporaryDirectory(prefix="continuo-prometheus-")
         folder = pathlib.Path(self.folder.name)
         rules = re.sub(r"^( +for): .*$", r"\1: 2s", queries.ALERTS.read_text(), flags=re.M)
@@ -48,7 +48,7 @@ class Prometheus:
             "global": {"scrape_interval": interval, "scrape_timeout": interval,
                        "evaluation_interval": "1s"},
             "rule_files": ["alerts.yaml"],
-            "scrape_configs": [{"job_name": "pods", "static_configs": [
+            "scrape_configs": jobs or [{"job_name": "pods", "static_configs": [
                 {"targets": [address], "labels": {"namespace": "test", "pod": pod}}
                 for pod, address in targets.items()]}]}))
         self.address = f"127.0.0.1:{fleet.free_port()}"
