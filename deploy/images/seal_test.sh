@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # seal.sh gives equal bytes for equal files that were made at other times, in other layers and with other labels, and
-# other bytes where a file is another one. Makes small images of its own and removes them.
+# other bytes where a file is another one. Its images are small and in a store of their own.
+folder=$(mktemp -d)
+export IMAGES_ROOT=$folder/images RUNROOT=$folder/run
 . "$(dirname "$0")/env.sh"
 image=localhost/continuo-seal-test:1
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"; buildah rmi -f "$image" >/dev/null 2>&1 || true' EXIT
+trap 'buildah rm --all >/dev/null; buildah rmi --all --force >/dev/null; rm -rf "$folder"' EXIT
 fail() { echo "seal_test.sh: $1" >&2; exit 1; }
 
 make() { # make TIME CONTENT FILES...: an image with a layer for each file
