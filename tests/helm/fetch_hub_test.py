@@ -135,7 +135,7 @@ class FetchTest(unittest.TestCase):
         environment |= {"HUB": self.hub.address, "TARGET": str(self.target), "REVISION": revision}
         process = subprocess.Popen([*container["command"], *container["args"]], text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   process_group=0, env={"PATH": self.path} | environment | more)
+                                   process_group=0, env={"PATH": self.path, "TMPDIR": str(self.target.parents[1])} | environment | more)
         self.addCleanup(self.end, process)
         return process
 
