@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds oras, by which scripts/publish.sh speaks to registries, from its Go module into build/oras. Safe to run
+# Builds oras, by which scripts/publish.py speaks to registries, from its Go module into build/oras. Safe to run
 # again: what is there in the pinned version stays.
 set -euo pipefail
 cd "$(dirname "$0")/.."
