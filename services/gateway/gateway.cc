@@ -230,6 +230,7 @@ absl::Status Gateway::StartHttp() {
       .models = [this](const ClientCall& call) { return service_->Models(call); },
       .ready = [this] { return IsReady(); },
       .metrics = std::move(metrics_page),
+      .load_metrics = [this] { return common::FormatMetrics(metrics_.load_collectables()); },
       .fleet = [this] { return view_.Get(); },
       .text = service_.get(),
       .steps = step_feed_.get(),

@@ -7,6 +7,7 @@ import unittest
 import chart
 
 P = "pools.m"
+POOL = "inferencePool.enabled=true,inferencePool.endpointPicker.name=e"
 # --set arguments, and the error of helm.
 SCHEMA = [
     ("gatway.replicas=2", "at '': additional properties 'gatway' not allowed"),
@@ -110,6 +111,7 @@ SCHEMA = [
     ("tls.enabled=yes", "at '/tls/enabled': got string, want boolean"),
     ("apiKeys.secretName=My_Keys", "at '/apiKeys/secretName': 'My_Keys' does not match pattern"),
     ("ingress.paths[0]=v1", "at '/ingress/paths/0': 'v1' does not match pattern"),
+    ("inferencePool.endpoints=pods", "value must be one of 'gateways', 'workers'"),
     ("inferencePool.endpointPicker.failureMode=Open", "value must be one of 'FailOpen', 'FailClose'"),
 ]
 # The schema cannot express these: values that exclude or need each other.
@@ -182,10 +184,13 @@ CHECKS = [
     ("httpRoute.enabled=true", "httpRoute.parentRefs: the Gateway that it belongs to is needed"),
     ("grpcRoute.enabled=true", "grpcRoute.parentRefs: the Gateway that it belongs to is needed"),
     ("inferencePool.enabled=true", "inferencePool.endpointPicker.name: the endpoint picker's Service"),
-    ("inferencePool.enabled=true,inferencePool.endpointPicker.name=e,inferencePool.clients[0].podSelector.x=y,"
+    (f"{POOL},inferencePool.endpoints=workers,inferencePool.clients[0].podSelector.x=y,"
      "monitoring.tokenSecret.name=s", "monitoring.tokenSecret: an endpoint picker"),
-    ("inferencePool.enabled=true,inferencePool.endpointPicker.name=e", "inferencePool.clients: is "
+    (f"{POOL},inferencePool.endpoints=workers", "inferencePool.clients: is "
      "needed: the peers that may call workers, which ask for no keys"),
+    (f"{POOL},gateway.http=false", "inferencePool.endpoints: gateways need gateway.http"),
+    (f"{POOL},tls.enabled=true,tls.issuer.name=i,tls.clients.requireCertificates=true",
+     "tls.clients.requireCertificates: an endpoint picker (inferencePool) reads the gateways' load"),
 ]
 
 

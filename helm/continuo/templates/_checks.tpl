@@ -130,11 +130,21 @@
 {{- if and .Values.inferencePool.enabled (not .Values.inferencePool.endpointPicker.name) }}
 {{- fail "inferencePool.endpointPicker.name: the endpoint picker's Service is needed" }}
 {{- end }}
-{{- if and .Values.inferencePool.enabled .Values.networkPolicy.enabled (not .Values.inferencePool.clients) }}
+{{- if eq (include "continuo.inferencePoolOf" .) "workers" }}
+{{- if and .Values.networkPolicy.enabled (not .Values.inferencePool.clients) }}
 {{- fail "inferencePool.clients: is needed: the peers that may call workers, which ask for no keys" }}
 {{- end }}
-{{- if and .Values.inferencePool.enabled .Values.monitoring.tokenSecret.name }}
+{{- if .Values.monitoring.tokenSecret.name }}
 {{- fail "monitoring.tokenSecret: an endpoint picker (inferencePool) reads the workers' metrics and shows no token" }}
+{{- end }}
+{{- end }}
+{{- if eq (include "continuo.inferencePoolOf" .) "gateways" }}
+{{- if not .Values.gateway.http }}
+{{- fail "inferencePool.endpoints: gateways need gateway.http" }}
+{{- end }}
+{{- if and .Values.tls.enabled .Values.tls.clients.requireCertificates }}
+{{- fail "tls.clients.requireCertificates: an endpoint picker (inferencePool) reads the gateways' load and shows no certificate" }}
+{{- end }}
 {{- end }}
 {{- end }}
 

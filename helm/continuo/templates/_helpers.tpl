@@ -144,6 +144,11 @@ and where a pool can have more workers than a gateway is to watch. */ -}}
 {{ include "continuo.fullname" . }}-gateway-scaler.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}.:50052
 {{- end }}
 
+{{- /* What an endpoint picker chooses from; empty where there is none. */ -}}
+{{- define "continuo.inferencePoolOf" -}}
+{{- if .Values.inferencePool.enabled }}{{ .Values.inferencePool.endpoints }}{{ end }}
+{{- end }}
+
 {{- /* A number as the programs read it: 4194304, not 4.194304e+06. */ -}}
 {{- define "continuo.number" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}

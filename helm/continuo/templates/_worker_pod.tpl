@@ -103,7 +103,7 @@ containers:
       {{- if $root.Values.monitoring.tokenSecret.name }}
       - {{ printf "--metrics_token_file=/etc/continuo/metrics/%s" $root.Values.monitoring.tokenSecret.key | quote }}
       {{- end }}
-      {{- if and $root.Values.inferencePool.enabled (or $root.Values.token.enabled $clientNames) }}
+      {{- if and (eq (include "continuo.inferencePoolOf" $root) "workers") (or $root.Values.token.enabled $clientNames) }}
       - --open_inference=true
       {{- end }}
       {{- if $root.Values.otlpEndpoint }}

@@ -254,6 +254,15 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(const AdmissionRequest& reque
   return ticket;
 }
 
+double Admission::Counts::SaturationOf(const AdmissionLimits& limits) const {
+  const auto share = [](int64_t used, int64_t limit) {
+    return static_cast<double>(used) / static_cast<double>(std::max<int64_t>(limit, 1));
+  };
+  return std::max({share(open_requests, limits.max_open_requests),
+                   share(open_bytes, limits.max_open_bytes),
+                   share(queued_tokens, limits.max_queued_tokens)});
+}
+
 Admission::Counts Admission::counts() const {
   absl::MutexLock lock(&mutex_);
   return counts_;

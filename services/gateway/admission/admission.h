@@ -113,6 +113,9 @@ class Admission {
   struct Counts {
     int64_t open_requests = 0, open_bytes = 0, queued_requests = 0, queued_tokens = 0;
     int64_t cold_requests = 0, cold_bytes = 0, cold_tokens = 0;
+    // The largest share in use of a limit of all; requests are rejected near 1, and one that is
+    // larger than a limit makes it more.
+    double SaturationOf(const AdmissionLimits& limits) const;
   };
 
   // `clock` outlives the admission; null means the system's clock.

@@ -55,6 +55,17 @@ const prometheus::Histogram::BucketBoundaries kStallBuckets = {0.01, 0.025, 0.05
 
 using PoolName = std::function<std::string(int)>;
 
+void CollectLoad(const Admission& admission, common::MetricFamilies& families) {
+  const Admission::Counts counts = admission.counts();
+  common::AddGauge(families, "continuo_gateway_open_streams", "Calls of Generate that are open", {},
+                   static_cast<double>(counts.open_requests));
+  common::AddGauge(families, "continuo_gateway_queued_requests", "Open calls without an answer yet",
+                   {}, static_cast<double>(counts.queued_requests));
+  common::AddGauge(families, "continuo_gateway_saturation_ratio",
+                   "The largest share in use of a limit of all tenants", {},
+                   counts.SaturationOf(admission.limits()));
+}
+
 void CollectAdmission(const Admission& admission, const LoadSnapshot& snapshot,
                       common::MetricFamilies& families) {
   const Admission::Counts counts = admission.counts();
@@ -62,12 +73,9 @@ void CollectAdmission(const Admission& admission, const LoadSnapshot& snapshot,
   const auto add = [&](const char* name, const char* help, int64_t value) {
     common::AddGauge(families, name, help, {}, static_cast<double>(value));
   };
-  add("continuo_gateway_open_streams", "Calls of Generate that are open", counts.open_requests);
   add("continuo_gateway_max_open_streams", "The limit of open_streams", limits.max_open_requests);
   add("continuo_gateway_open_bytes", "Bytes of the requests that are open", counts.open_bytes);
   add("continuo_gateway_max_open_bytes", "The limit of open_bytes", limits.max_open_bytes);
-  add("continuo_gateway_queued_requests", "Open calls without an answer yet",
-      counts.queued_requests);
   add("continuo_gateway_cold_requests", "Open calls that wait for a model without a worker",
       counts.cold_requests);
   add("continuo_gateway_max_queued_prompt_tokens",
@@ -163,6 +171,8 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
       migration_stall_(
           Family(prometheus::BuildHistogram(), "continuo_gateway_migration_stall_seconds",
                  "From a worker's loss to the next worker's first response", *registry_)),
+      load_(common::MakeCollectable(
+          [this](common::MetricFamilies& families) { CollectLoad(*admission_, families); })),
       gauges_(common::MakeCollectable([this](common::MetricFamilies& families) {
         const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
         for (const std::string& model : snapshot->known_models) Series({.model = model});
@@ -351,7 +361,8 @@ void GatewayMetrics::OnTenantTokens(const std::string& tenant, int64_t prompt, i
 }
 
 std::vector<std::shared_ptr<prometheus::Collectable>> GatewayMetrics::collectables() const {
-  return {gauges_, registry_};  // In this order: the first creates series of the second.
+  // In this order: the second creates series of the third.
+  return {load_, gauges_, registry_};
 }
 
 }  // namespace continuo::gateway

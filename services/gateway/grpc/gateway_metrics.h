@@ -70,6 +70,11 @@ class GatewayMetrics : public RelayObserver {
   }
 
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
+  // Some of them: how much this gateway has to do. They name nobody and are cheap to collect, for
+  // whoever asks many times a second.
+  std::vector<std::shared_ptr<prometheus::Collectable>> load_collectables() const {
+    return {load_};
+  }
 
  private:
   static constexpr size_t kNumEndReasons = 11;  // that a call may end with, beside none
@@ -122,6 +127,7 @@ class GatewayMetrics : public RelayObserver {
   const KeyLimiter* key_limiter_ = nullptr;
   std::function<int64_t()> dropped_spans_ = [] { return 0; };
   std::function<int64_t()> dropped_records_ = [] { return 0; };
+  std::shared_ptr<prometheus::Collectable> load_;
   std::shared_ptr<prometheus::Collectable> gauges_;
 
   absl::Mutex mutex_;

@@ -217,6 +217,8 @@ HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
     case RouteId::kMetrics:
       return dependencies_.metrics ? Text(200, dependencies_.metrics())
                                    : Text(404, "metrics have a port of their own\n");
+    case RouteId::kLoadMetrics:
+      return Text(200, dependencies_.load_metrics());
     default:
       break;
   }

@@ -54,6 +54,8 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kPing, .path = "/ping", .takes_get = true, .takes_post = true},
     {.id = RouteId::kVersion, .path = "/version", .takes_get = true},
     {.id = RouteId::kMetrics, .path = "/metrics", .takes_get = true, .needs_key = true},
+    // For endpoint pickers, which have no key; it names nobody.
+    {.id = RouteId::kLoadMetrics, .path = "/metrics/load", .takes_get = true},
 };
 
 // The route whose path has a name in it; kPage where it has none.

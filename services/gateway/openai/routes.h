@@ -32,6 +32,7 @@ enum class RouteId {
   kPing,
   kVersion,
   kMetrics,
+  kLoadMetrics,
 };
 
 struct Route {

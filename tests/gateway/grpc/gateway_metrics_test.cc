@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "services/common/telemetry/metrics.h"
 #include "services/protocol/error.h"
 #include "tests/testing/manual_clock.h"
 
@@ -18,6 +19,8 @@ namespace continuo::gateway {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class GatewayMetricsTest : public ::testing::Test {
  protected:
@@ -79,11 +82,12 @@ TEST_F(GatewayMetricsTest, TheNamesAreAContract) {
           "continuo_gateway_open_streams", "continuo_gateway_queue_seconds",
           "continuo_gateway_queued_prompt_tokens", "continuo_gateway_queued_requests",
           "continuo_gateway_rejected_total", "continuo_gateway_request_seconds",
-          "continuo_gateway_requests_total", "continuo_gateway_spans_dropped_total",
-          "continuo_gateway_tenant_tokens_total", "continuo_gateway_time_to_first_token_seconds",
-          "continuo_gateway_unauthenticated_total", "continuo_gateway_usage_records_dropped_total",
-          "continuo_gateway_workers", "process_cpu_seconds_total", "process_max_fds",
-          "process_open_fds", "process_resident_memory_bytes", "process_start_time_seconds",
+          "continuo_gateway_requests_total", "continuo_gateway_saturation_ratio",
+          "continuo_gateway_spans_dropped_total", "continuo_gateway_tenant_tokens_total",
+          "continuo_gateway_time_to_first_token_seconds", "continuo_gateway_unauthenticated_total",
+          "continuo_gateway_usage_records_dropped_total", "continuo_gateway_workers",
+          "process_cpu_seconds_total", "process_max_fds", "process_open_fds",
+          "process_resident_memory_bytes", "process_start_time_seconds",
           "process_virtual_memory_bytes"));
 }
 
@@ -188,6 +192,25 @@ TEST_F(GatewayMetricsTest, LimitsAreBesideWhatTheyLimit) {
   const auto ticket = *admission_.Admit({.bytes = 10, .tokens = 1, .model = "m", .is_cold = true});
   EXPECT_EQ(Value("continuo_gateway_open_bytes", {}), 10);
   EXPECT_EQ(Value("continuo_gateway_cold_requests", {}), 1);
+}
+
+TEST_F(GatewayMetricsTest, SaturationIsThatOfTheScarcestLimit) {
+  const AdmissionLimits limits = {
+      .max_open_requests = 10, .max_open_bytes = 1000, .max_queued_tokens = 100};
+  Admission admission(limits);
+  GatewayMetrics metrics(&admission, &view_, &clock_);
+  const auto page = [&] { return common::FormatMetrics(metrics.load_collectables()); };
+  EXPECT_THAT(page(), HasSubstr("\ncontinuo_gateway_saturation_ratio 0\n"));
+  auto first = *admission.Admit({.bytes = 50, .tokens = 70, .tenant = "t", .model = "m"});
+  EXPECT_THAT(page(), HasSubstr("\ncontinuo_gateway_saturation_ratio 0.7\n"));
+  first.MarkStarted();
+  EXPECT_THAT(page(), HasSubstr("\ncontinuo_gateway_saturation_ratio 0.1\n"));
+  const auto second = *admission.Admit({.bytes = 250, .tokens = 1, .tenant = "t", .model = "m"});
+  EXPECT_THAT(page(), HasSubstr("\ncontinuo_gateway_saturation_ratio 0.3\n"));
+  EXPECT_THAT(page(), HasSubstr("\ncontinuo_gateway_open_streams 2\n"));
+  EXPECT_THAT(page(), HasSubstr("\ncontinuo_gateway_queued_requests 1\n"));
+  // It is read without a key, so it names nobody.
+  EXPECT_THAT(page(), Not(HasSubstr("{")));
 }
 
 TEST_F(GatewayMetricsTest, AQuietTenantMakesRoomForAnother) {

@@ -278,6 +278,8 @@ TEST_F(ApiTest, KeysAreAskedForAtEveryPathOfTheInterface) {
   // Metrics tell of all tenants.
   EXPECT_EQ(Get("/metrics").result_int(), 401);
   EXPECT_EQ(Get("/fleet").result_int(), 401);
+  // An endpoint picker has no key.
+  EXPECT_EQ(Get("/metrics/load").body(), "load 1\n");
 }
 
 TEST_F(ApiTest, EveryRejectionIsReportedToTheService) {

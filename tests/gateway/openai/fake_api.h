@@ -21,6 +21,7 @@ ApiDependencies FakeApi(Service* service, const Clock* clock) {
               },
           .ready = [service] { return service->is_ready(); },
           .metrics = [] { return std::string("a 1\n"); },
+          .load_metrics = [] { return std::string("load 1\n"); },
           .fleet = [service] { return service->loads(); },
           .text = service->text(),
           .secret = service->secret(),

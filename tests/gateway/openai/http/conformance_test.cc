@@ -170,8 +170,9 @@ TEST_F(ConformanceTest, MethodsAreToldApart) {
 
 TEST_F(ConformanceTest, AHeadIsAGetWithoutABody) {
   StartServer();
-  for (const char* const path : {"/", "/fleet", "/v1/models", "/v1/models/org/fake", "/healthz",
-                                 "/readyz", "/health", "/ping", "/version", "/metrics", "/no"}) {
+  for (const char* const path :
+       {"/", "/fleet", "/v1/models", "/v1/models/org/fake", "/healthz", "/readyz", "/health",
+        "/ping", "/version", "/metrics", "/metrics/load", "/no"}) {
     const std::string rest = absl::StrCat(" ", path, " HTTP/1.1\r\nHost: a\r\n\r\n");
     const std::string get = Exchange("GET" + rest), head = Exchange("HEAD" + rest);
     const std::string header = get.substr(0, get.find("\r\n\r\n") + 4);
