@@ -111,6 +111,7 @@ SCHEMA = [
     ("tls.enabled=yes", "at '/tls/enabled': got string, want boolean"),
     ("apiKeys.secretName=My_Keys", "at '/apiKeys/secretName': 'My_Keys' does not match pattern"),
     ("ingress.paths[0]=v1", "at '/ingress/paths/0': 'v1' does not match pattern"),
+    ("mesh=consul", "at '/mesh': value must be one of '', 'istio', 'linkerd'"),
     ("inferencePool.endpoints=pods", "value must be one of 'gateways', 'workers'"),
     ("inferencePool.endpointPicker.failureMode=Open", "value must be one of 'FailOpen', 'FailClose'"),
 ]

@@ -298,7 +298,7 @@ authorization:
 {{- if eq (index . 0).Values.monitoring.scrape "annotations" }}
 {{- $chart = merge $chart (dict "prometheus.io/scrape" "true" "prometheus.io/port" (index . 2 | toString)) }}
 {{- end }}
-{{- toYaml (merge dict (index . 3 | default dict) $chart) }}
+{{- toYaml (merge dict (index . 3 | default dict) $chart (include "continuo.meshAnnotations" . | fromYaml)) }}
 {{- end }}
 
 {{- /* A pool's maxSurge and maxUnavailable: GPUs are rarely free for one more pod. (list GPUS ROLLOUT) */ -}}
