@@ -37,11 +37,15 @@ def kubectl(*arguments):
     return run(K8S_ROOT / "bin/kubectl", "-n", NAMESPACE, *arguments)
 
 
+def helm(*arguments):
+    return run(K8S_ROOT / "bin/helm", *arguments, "-n", NAMESPACE)
+
+
 def helm_upgrade(*arguments):
     """The chart with the values of this folder; returns when everything is rolled out. What an upgrade
     that fails has brought goes again."""
-    run(K8S_ROOT / "bin/helm", "upgrade", "--install", RELEASE, ROOT / "helm/continuo", "-n", NAMESPACE,
-        "-f", HERE / "values.yaml", "--wait", "--timeout=300s", "--cleanup-on-fail", *arguments)
+    helm("upgrade", "--install", RELEASE, ROOT / "helm/continuo", "-f", HERE / "values.yaml",
+         "--wait", "--timeout=300s", "--cleanup-on-fail", *arguments)
     # Old pods still drain when the new ones are ready.
     wait_until(lambda: not any(p["metadata"].get("deletionTimestamp") for p in pods()), 180,
                "old pods to end")
@@ -107,6 +111,12 @@ def resolve(name):
             addresses.append(socket.inet_ntoa(data[at:at + size]))
         at += size
     return addresses
+
+
+def at(pod, port):
+    """A pod's HOST:PORT."""
+    address = pod["status"]["podIP"]
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def metrics(address):

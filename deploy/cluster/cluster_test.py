@@ -14,6 +14,7 @@ import time
 import traceback
 
 import step_faults
+import step_install
 import step_scaling
 import step_trust
 import step_updates
@@ -22,12 +23,15 @@ from loaded_fleet import LoadedFleet
 STEPS = [
     step_trust.api_server_takes_every_example,
     step_trust.stream_through_service_and_node_port,
+    step_install.helm_test_asks_the_model,
+    step_install.installed_from_an_oci_registry,
     step_trust.security_contexts_hold,
     step_trust.monitoring_sees_every_target,
     step_faults.worker_killed_mid_stream,
     step_faults.gateway_killed_mid_stream,
     step_faults.worker_added_takes_load,
     step_faults.worker_taken_away,
+    step_faults.workers_found_by_the_api_server,
     step_updates.update_to_another_build,
     step_updates.update_to_other_weights,
     step_faults.node_drained,

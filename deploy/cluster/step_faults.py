@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of cluster_test.py: workers, gateways and nodes that are lost or taken away while streams are open."""
+import contextlib
+import json
 import time
 
 import cluster
@@ -28,7 +30,7 @@ def kill_busiest(test, component):
                    "worker": (9090, "continuo_running_requests")}[component]
 
     def streams(pod):
-        page = cluster.metrics(f"{pod['status']['podIP']}:{port}")
+        page = cluster.metrics(cluster.at(pod, port))
         return sum(value for series, value in page.items() if series.split("{")[0] == gauge)
 
     def busiest():
@@ -37,7 +39,7 @@ def kill_busiest(test, component):
     pod = wait_until(busiest, 30, f"a {component} with streams")
     begin = time.monotonic()
     kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
-    wait_until(lambda: not cluster.answers(f"{pod['status']['podIP']}:{port}"), 60,
+    wait_until(lambda: not cluster.answers(cluster.at(pod, port)), 60,
                f"the end of the {component}'s process")
     print(f"    its process ended after {time.monotonic() - begin:.1f} s", flush=True)
     wait_until(lambda: len(ready(component)) == 2, 120, f"a new {component}")
@@ -49,25 +51,95 @@ def worker_added_takes_load(test):
         kubectl("scale", WORKERS, "--replicas=3")
         new = wait_until(lambda: set(cluster.resolve(POOL_NAME)) - before, 60, "a new name").pop()
         appeared = time.monotonic()
-
-        def has_served():
-            try:
-                page = cluster.metrics(f"{new}:9090")
-            except OSError:
-                return False
-            return any(value > 0 for series, value in page.items()
-                       if series.startswith("continuo_generated_tokens_total"))
-        wait_until(has_served, 30, "a token from it")
+        _wait_for_tokens(new)
         print(f"    the first token {time.monotonic() - appeared:.1f} s after its name", flush=True)
     test.under_load(add)
 
 
+def _wait_for_tokens(address):
+    """Until a worker that is new has made some."""
+    def has_served():
+        try:
+            page = cluster.metrics(cluster.at({"status": {"podIP": address}}, 9090))
+        except OSError:
+            return False
+        return any(value > 0 for series, value in page.items()
+                   if series.startswith("continuo_generated_tokens_total"))
+    wait_until(has_served, 30, "a token from it")
+
+
 def worker_taken_away(test):
-    def remove():
-        kubectl("scale", WORKERS, "--replicas=2")
-        wait_until(lambda: len(cluster.pods("worker")) == 2, 90, "its end")
-    test.under_load(remove)
+    test.under_load(_remove)
     test.whole()
+
+
+def _remove():
+    kubectl("scale", WORKERS, "--replicas=2")
+    wait_until(lambda: len(cluster.pods("worker")) == 2, 90, "its end")
+
+
+def workers_found_by_the_api_server(test):
+    """With gateway.discovery=kubernetes gateways follow the pool's EndpointSlices, which is all that they
+    may read. DNS answers nothing meanwhile."""
+    cluster.helm_upgrade("--set=gateway.discovery=kubernetes")
+    account = f"--as=system:serviceaccount:{cluster.NAMESPACE}:continuo"
+    assert _may(account, "list", "endpointslices.discovery.k8s.io")
+    assert _may(account, "watch", "endpointslices.discovery.k8s.io")
+    for verb, what in (("list", "pods"), ("get", "secrets"), ("update", "endpointslices.discovery.k8s.io")):
+        assert not _may(account, verb, what), (verb, what)
+
+    def listed():
+        slices = json.loads(kubectl("get", "endpointslices", "-o", "json", "-l",
+                                    "kubernetes.io/service-name=continuo-worker-demo"))["items"]
+        return {a for s in slices for e in s["endpoints"] or [] for a in e["addresses"]}
+
+    def known():
+        """How many workers each gateway knows."""
+        return [sum(value for series, value in cluster.metrics(cluster.at(pod, 9091)).items()
+                    if series.startswith("continuo_gateway_workers{")) for pod in ready("gateway")]
+
+    def add():
+        before = listed()
+        kubectl("scale", WORKERS, "--replicas=3")
+        new = wait_until(lambda: listed() - before, 60, "a new endpoint").pop()
+        appeared = time.monotonic()
+        wait_until(lambda: known() == [3, 3], 30, "it at both gateways")
+        print(f"    known to all gateways {time.monotonic() - appeared:.1f} s after its endpoint", flush=True)
+        _wait_for_tokens(new)
+        print(f"    the first token {time.monotonic() - appeared:.1f} s after its endpoint", flush=True)
+    with _without_dns():
+        total = test.under_load(lambda: kill_busiest(test, "worker"), longest_gap=STAYS_S)
+        assert total["migrations"] > 0, "no stream was at that worker"
+        test.whole()
+        test.under_load(add)
+        test.under_load(_remove)
+        wait_until(lambda: known() == [2, 2], 30, "its end at both gateways")
+    cluster.helm_upgrade()
+    test.whole()
+
+
+def _may(*question):
+    """What the API server says to `kubectl auth can-i`, which fails where it says no."""
+    try:
+        return kubectl("auth", "can-i", *question).strip() == "yes"
+    except RuntimeError as error:
+        assert str(error).split()[-1] == "no", error
+        return False
+
+
+@contextlib.contextmanager
+def _without_dns():
+    """CoreDNS is stopped meanwhile."""
+    def scale(replicas):
+        cluster.run(cluster.K8S_ROOT / "bin/kubectl", "-n", "kube-system", "scale", "deployment/coredns",
+                    f"--replicas={replicas}")
+    scale(0)
+    try:
+        wait_until(lambda: not cluster.resolve(POOL_NAME), 60, "the end of DNS")
+        yield
+    finally:
+        scale(1)
+        wait_until(lambda: cluster.resolve(POOL_NAME), 60, "DNS")
 
 
 def node_drained(test):

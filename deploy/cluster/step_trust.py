@@ -73,9 +73,6 @@ def tls_and_keys(test):
     def put_keys(*tenants):
         cluster.put_secret("keys", {"keys": "".join(f"{t} {keys[t]}\n" for t in tenants)})
 
-    def address(pod, port):
-        return f"{pod['status']['podIP']}:{port}"
-
     def code(client, tenant=None, token=None):
         metadata = [("authorization", f"Bearer {keys[tenant]}")] if tenant else []
         metadata += [("x-continuo-token", token)] if token else []
@@ -91,26 +88,26 @@ def tls_and_keys(test):
         "--set=tls.enabled=true", "--set=tls.clients.secretName=clients-tls",
         "--set=tls.workers.secretName=workers-tls", "--set=tls.workers.gatewaySecretName=gateways-tls",
         f"--set=tls.workers.serverName={certificates.NAME}", "--set=apiKeys.secretName=keys")
-    clients = [certificates.client(address(pod, 50050), authority) for pod in ready("gateway")]
+    clients = [certificates.client(cluster.at(pod, 50050), authority) for pod in ready("gateway")]
     for pod, client in zip(ready("gateway"), clients):
-        assert code(fleet.Client(address(pod, 50050))) == unavailable, "in the clear"
+        assert code(fleet.Client(cluster.at(pod, 50050))) == unavailable, "in the clear"
         assert [code(client, t) for t in ("carol", None, "dave")] == [ok, unauthenticated, unauthenticated]
-        assert cluster.https_code(address(pod, 8080), authority.ca) == 401
-        assert cluster.https_code(address(pod, 8080), authority.ca, keys["carol"]) == 200
+        assert cluster.https_code(cluster.at(pod, 8080), authority.ca) == 401
+        assert cluster.https_code(cluster.at(pod, 8080), authority.ca, keys["carol"]) == 200
     shown = authority.files("gateways-tls")
     secret = json.loads(kubectl("get", "secret", f"{cluster.RELEASE}-token", "-o", "json"))
     token = base64.b64decode(secret["data"]["token"]).decode()
     for pod in ready("worker"):  # takes who shows a certificate and the token
-        assert code(certificates.client(address(pod, 50051), authority), token=token) == unavailable
-        assert code(certificates.client(address(pod, 50051), authority, shown)) == unauthenticated
-        assert code(certificates.client(address(pod, 50051), authority, shown), token=token) == ok
+        assert code(certificates.client(cluster.at(pod, 50051), authority), token=token) == unavailable
+        assert code(certificates.client(cluster.at(pod, 50051), authority, shown)) == unauthenticated
+        assert code(certificates.client(cluster.at(pod, 50051), authority, shown), token=token) == ok
 
     def renew():
         issue(20)
         put_keys("alice", "bob", "dave")
         for component, port in (("gateway", 50050), ("worker", 50051)):
             for pod in ready(component):
-                wait_until(lambda a=address(pod, port): certificates.served_serial(
+                wait_until(lambda a=cluster.at(pod, port): certificates.served_serial(
                     a, authority, shown) == 20, 180, f"the new certificate of {component}s")
         for client in clients:
             wait_until(lambda c=client: [code(c, t) for t in ("dave", "carol")] == [ok, unauthenticated],
@@ -130,7 +127,7 @@ def tls_and_keys(test):
         assert total["migrations"] > 0, "no stream was at that worker"
         served = {(series.split('tenant="')[1].split('"')[0])
                   for pod in ready("gateway")
-                  for series, value in cluster.metrics(address(pod, 9091)).items()
+                  for series, value in cluster.metrics(cluster.at(pod, 9091)).items()
                   if series.startswith("continuo_gateway_tenant_tokens") and value > 0}
         assert served == {"alice", "bob"}, served
     cluster.helm_upgrade()

@@ -69,7 +69,7 @@ def canary_is_seen_in_metrics(test):
     canary = {"model": {"name": "demo", "pvc": {"claim": "models", "path": "other"}}, "weight": 1,
               "replicas": 1, "resources": cluster.SMALL_WORKER}
     cluster.helm_upgrade("--set=pools.demo.weight=9", f"--set-json=pools.canary={json.dumps(canary)}")
-    gateways = [f"{pod['status']['podIP']}:9091" for pod in ready("gateway")]
+    gateways = [cluster.at(pod, 9091) for pod in ready("gateway")]
 
     def by_pool(name, **labels):
         result = {}

@@ -4,16 +4,11 @@
 import hashlib
 import json
 import pathlib
-import subprocess
 import tempfile
 import unittest
-import urllib.request
 
 import chart
 from registry import Registry
-
-WAIT_S = 60
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class RegistryTest(unittest.TestCase):
@@ -51,10 +46,7 @@ class RegistryTest(unittest.TestCase):
                              chart.without_token(chart.render("--values", example)), example)
 
     def test_the_package_is_found_by_its_digest(self):
-        call = urllib.request.Request(f"http://{self.registry.address}/v2/charts/continuo/manifests/{self.version}",
-                                      headers={"Accept": MANIFEST})
-        with urllib.request.urlopen(call, timeout=WAIT_S) as answer:
-            manifest, digest = answer.read(), answer.headers["Docker-Content-Digest"]
+        manifest, digest = self.registry.manifest("charts/continuo", self.version)
         layers = [layer["digest"] for layer in json.loads(manifest)["layers"]]
         self.assertIn("sha256:" + hashlib.sha256(self.package.read_bytes()).hexdigest(), layers)
         pulled = pathlib.Path(self.folder.name) / "pulled"
