@@ -18,8 +18,13 @@ K8S_ROOT = pathlib.Path(os.environ.get("K8S_ROOT") or pathlib.Path(
     os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "continuo-cluster")
 NAMESPACE, RELEASE = "continuo", "continuo"
 GATEWAY = "continuo-gateway.continuo.svc.cluster.local:50050"
-NODE_PORT = "10.250.0.11:30050"
-DNS = "10.96.0.10"
+# The family of addresses of the cluster that is up, as env.sh has it.
+_FILE = K8S_ROOT / "run/family"
+FAMILY = _FILE.read_text().strip() if _FILE.exists() else "ipv4"
+NODE_PORT, DNS = {"ipv4": ("10.250.0.11:30050", "10.96.0.10"),
+                  "ipv6": ("[fd0c:250::11]:30050", "fd0c:96::a")}[FAMILY]
+# What the chart is told on such a cluster, beside values.yaml.
+OPTIONS = {"ipv4": (), "ipv6": ("--set=ipFamilies={IPv6}", "--set=ipFamilyPolicy=SingleStack")}[FAMILY]
 # The chart asks for more than nodes of two cores have beside all else.
 SMALL_WORKER = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 ENVIRONMENT = {**os.environ, "KUBECONFIG": str(K8S_ROOT / "pki/admin.conf")}
@@ -44,7 +49,7 @@ def helm(*arguments):
 def helm_upgrade(*arguments):
     """The chart with the values of this folder; returns when everything is rolled out. What an upgrade
     that fails has brought goes again."""
-    helm("upgrade", "--install", RELEASE, ROOT / "helm/continuo", "-f", HERE / "values.yaml",
+    helm("upgrade", "--install", RELEASE, ROOT / "helm/continuo", "-f", HERE / "values.yaml", *OPTIONS,
          "--wait", "--timeout=300s", "--cleanup-on-fail", *arguments)
     # Old pods still drain when the new ones are ready.
     wait_until(lambda: not any(p["metadata"].get("deletionTimestamp") for p in pods()), 180,
@@ -91,9 +96,10 @@ def wait_until(holds, timeout, what):
 def resolve(name):
     """The addresses that CoreDNS tells at this moment; none where its answer is lost."""
     question = b"".join(bytes([len(l)]) + l.encode() for l in name.split(".")) + b"\0"
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    family, record = (socket.AF_INET, 1) if FAMILY == "ipv4" else (socket.AF_INET6, 28)
+    with socket.socket(family, socket.SOCK_DGRAM) as s:
         s.settimeout(2)
-        s.sendto(struct.pack(">6H", 1, 0x100, 1, 0, 0, 0) + question + struct.pack(">2H", 1, 1), (DNS, 53))
+        s.sendto(struct.pack(">6H", 1, 0x100, 1, 0, 0, 0) + question + struct.pack(">2H", record, 1), (DNS, 53))
         try:
             data = s.recv(4096)
         except TimeoutError:
@@ -107,8 +113,8 @@ def resolve(name):
         at += 2 if data[at] >= 0xC0 else 1
         kind, _, _, size = struct.unpack(">HHIH", data[at:at + 10])
         at += 10
-        if kind == 1:
-            addresses.append(socket.inet_ntoa(data[at:at + size]))
+        if kind == record:
+            addresses.append(socket.inet_ntop(family, data[at:at + size]))
         at += size
     return addresses
 

@@ -33,11 +33,11 @@ def has_image_volume(o):
         "image" in volume for volume in o["spec"]["template"]["spec"].get("volumes", []))
 
 
-def for_ipv4(o):
-    """The object as a cluster of IPv4 alone takes it, which is what network.sh makes."""
-    spec = o.get("spec", {})
-    if o["kind"] == "Service" and "IPv6" in spec.get("ipFamilies", []):
-        spec["ipFamilies"], spec["ipFamilyPolicy"] = ["IPv4"], "SingleStack"
+def for_this_cluster(o):
+    """The object as a cluster of one family of addresses takes it, which is what network.sh makes."""
+    spec, family = o.get("spec", {}), {"ipv4": "IPv4", "ipv6": "IPv6"}[cluster.FAMILY]
+    if o["kind"] == "Service" and spec.get("ipFamilies", [family]) != [family]:
+        spec["ipFamilies"], spec["ipFamilyPolicy"] = [family], "SingleStack"
     return o
 
 
@@ -52,7 +52,7 @@ def main():
     put_definitions()
     apply([NAMESPACE])
     for example in chart.EXAMPLES:
-        objects = [for_ipv4(o) for o in chart.objects("-f", example, namespace="examples")
+        objects = [for_this_cluster(o) for o in chart.objects("-f", example, namespace="examples")
                    if not has_image_volume(o)]
         # A pod's account has to exist, and a dry run makes none.
         names = {o["spec"].get("serviceAccountName", "default") for o in objects if o["kind"] == "Pod"} - {"default"}

@@ -15,15 +15,30 @@ BIN=$K8S_ROOT/bin SRC=$K8S_ROOT/src RUN=$K8S_ROOT/run PKI=$K8S_ROOT/pki LOG=$K8S
 mkdir -p "$BIN" "$SRC" "$RUN/pids" "$PKI" "$LOG"
 export KUBECONFIG=$PKI/admin.conf
 
-# These addresses exist only inside network namespaces and on a bridge that up.sh makes.
-HOST_IP=10.250.0.1  # the bridge, on the host
-API_IP=10.250.0.11  # the control plane runs in node 1's namespace
-POD_NET=10.244.0.0/16 SERVICE_NET=10.96.0.0/16 API_CLUSTER_IP=10.96.0.1 DNS_IP=10.96.0.10
+# The family of all addresses of nodes, pods and Services, ipv4 or ipv6: that of the cluster that is up,
+# or ipv4.
+: "${CONTINUO_CLUSTER_FAMILY:=$(cat "$RUN/family" 2>/dev/null || echo ipv4)}"
+# These addresses exist only inside network namespaces and on a bridge that up.sh makes. HOST_IP is the
+# bridge's, on the host; the control plane runs in node 1's namespace.
+case $CONTINUO_CLUSTER_FAMILY in
+  ipv4)
+    IP=-4 NODE_PREFIX=10.250.0. NODE_BITS=24 EVERYWHERE=0.0.0.0 LOOPBACK=127.0.0.1 DEFAULT_ROUTE=0.0.0.0/0
+    POD_NET=10.244.0.0/16 SERVICE_NET=10.96.0.0/16 API_CLUSTER_IP=10.96.0.1 DNS_IP=10.96.0.10
+    pod_net_of() { echo "10.244.$1.0/24"; } ;;
+  ipv6)
+    IP=-6 NODE_PREFIX=fd0c:250:: NODE_BITS=64 EVERYWHERE=:: LOOPBACK=::1 DEFAULT_ROUTE=::/0
+    POD_NET=fd0c:244::/48 SERVICE_NET=fd0c:96::/112 API_CLUSTER_IP=fd0c:96::1 DNS_IP=fd0c:96::a
+    pod_net_of() { echo "fd0c:244:0:$1::/64"; } ;;
+  *) echo "CONTINUO_CLUSTER_FAMILY is $CONTINUO_CLUSTER_FAMILY, neither ipv4 nor ipv6" >&2; exit 1 ;;
+esac
+HOST_IP=${NODE_PREFIX}1 API_IP=${NODE_PREFIX}11
 MAX_NODES=4
+# in_url ADDRESS: as URLs and HOST:PORT have it.
+in_url() { case $1 in *:*) echo "[$1]" ;; *) echo "$1" ;; esac; }
 
 # node_vars N: what belongs to node N.
 node_vars() {
-  N=$1 NETNS=kube$1 NODE_NAME=node$1 NODE_IP=10.250.0.1$1 NODE_CIDR=10.244.$1.0/24
+  N=$1 NETNS=kube$1 NODE_NAME=node$1 NODE_IP=${NODE_PREFIX}1$1 NODE_CIDR=$(pod_net_of "$1")
   NODE_RUN=$RUN/node$1 CRI_STATE=/run/kube-containerd$1 CRI_ROOT=$K8S_ROOT/containerd$1
   CRI=$CRI_STATE/containerd.sock
 }

@@ -5,26 +5,35 @@
 . "$(dirname "$0")/env.sh"
 node_vars "$1"
 [ ! -e "/run/netns/$NETNS" ] || exit 0
+# add_address IP_COMMAND DEVICE ADDRESS. An address of IPv6 is used at once: nobody else has it.
+add_address() {
+  local nodad=
+  [ "$IP" = -4 ] || nodad=nodad
+  $1 address add "$3/$NODE_BITS" dev "$2" $nodad
+}
 if ! ip link show kube-br >/dev/null 2>&1; then
   ip link add kube-br type bridge
-  ip address add $HOST_IP/24 dev kube-br
+  add_address ip kube-br "$HOST_IP"
   ip link set kube-br up
   # The host reaches Services through node 1. The unreachable routes stay when the bridge goes, so
   # that a stray client never sends such an address out of the real interface.
-  ip route replace unreachable $POD_NET metric 4000
-  ip route replace unreachable $SERVICE_NET metric 4000
-  ip route replace $SERVICE_NET via $API_IP dev kube-br metric 10
+  ip $IP route replace unreachable $POD_NET metric 4000
+  ip $IP route replace unreachable $SERVICE_NET metric 4000
+  ip $IP route replace $SERVICE_NET via "$API_IP" dev kube-br metric 10
 fi
 ip netns add "$NETNS"
 ip link add "kube-h$N" type veth peer name eth0 netns "$NETNS"
 ip link set "kube-h$N" master kube-br up
 inside() { nsenter --net="/run/netns/$NETNS" "$@"; }
 inside ip link set lo up
-inside ip address add "$NODE_IP/24" dev eth0
+add_address "inside ip" eth0 "$NODE_IP"
 inside ip link set eth0 up
-inside ip route add $SERVICE_NET dev eth0  # local packets need a route before they are translated
-ip route replace "$NODE_CIDR" via "$NODE_IP" dev kube-br metric 10
+inside ip $IP route add $SERVICE_NET dev eth0  # local packets need a route before they are translated
+ip $IP route replace "$NODE_CIDR" via "$NODE_IP" dev kube-br metric 10
 for m in $(seq $MAX_NODES); do
-  [ "$m" = "$N" ] || inside ip route add "10.244.$m.0/24" via "10.250.0.1$m"
+  [ "$m" = "$N" ] || inside ip $IP route add "$(pod_net_of "$m")" via "${NODE_PREFIX}1$m"
 done
-inside sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 net.ipv4.conf.all.rp_filter=0
+case $CONTINUO_CLUSTER_FAMILY in
+  ipv4) inside sysctl -qw net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1 net.ipv4.conf.all.rp_filter=0 ;;
+  ipv6) inside sysctl -qw net.ipv6.conf.all.forwarding=1 net.bridge.bridge-nf-call-ip6tables=1 ;;
+esac

@@ -32,7 +32,7 @@ cat >"$NODE_RUN/cni/10-bridge.conflist" <<J
 {"cniVersion": "1.0.0", "name": "kube", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": "$NODE_RUN/ipam",
-            "ranges": [[{"subnet": "$NODE_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+            "ranges": [[{"subnet": "$NODE_CIDR"}]], "routes": [{"dst": "$DEFAULT_ROUTE"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 J
 start "containerd$N" containerd --config "$NODE_RUN/containerd.toml"
@@ -53,12 +53,12 @@ cgroupRoot: /kube$N
 failCgroupV1: false
 failSwapOn: false
 oomScoreAdj: 0
-address: 0.0.0.0
+address: "$EVERYWHERE"
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $PKI/ca.crt}}
 authorization: {mode: Webhook}
 tlsCertFile: $PKI/kubelet-server$N.crt
 tlsPrivateKeyFile: $PKI/kubelet-server$N.key
-clusterDNS: [$DNS_IP]
+clusterDNS: ["$DNS_IP"]
 clusterDomain: cluster.local
 resolvConf: $NODE_RUN/resolv.conf
 staticPodPath: $NODE_RUN/manifests
@@ -75,7 +75,7 @@ cat >"$NODE_RUN/kube-proxy.yaml" <<Y
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: iptables
-clusterCIDR: $POD_NET
+clusterCIDR: "$POD_NET"
 clientConnection: {kubeconfig: $PKI/proxy.conf}
 hostnameOverride: $NODE_NAME
 oomScoreAdj: 0

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Certificate authorities, certificates and kubeconfigs of the cluster. Made once.
+# Certificate authorities, certificates and kubeconfigs of the cluster. Made once
+# for a family of addresses, which stand in them.
 . "$(dirname "$0")/env.sh"
 cd "$PKI"
-[ ! -f done ] || exit 0
+[ "$(cat done 2>/dev/null)" != "$CONTINUO_CLUSTER_FAMILY" ] || exit 0
 key() { openssl ecparam -name prime256v1 -genkey -noout -out "$1.key" 2>/dev/null; }
 # authority NAME COMMON_NAME
 authority() {
@@ -29,7 +30,7 @@ authority ca kubernetes-ca
 authority front-proxy-ca front-proxy-ca
 names=DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc
 certificate apiserver ca /CN=kube-apiserver \
-  "$names,DNS:kubernetes.default.svc.cluster.local,IP:127.0.0.1,IP:$API_IP,IP:$API_CLUSTER_IP"
+  "$names,DNS:kubernetes.default.svc.cluster.local,IP:$LOOPBACK,IP:$API_IP,IP:$API_CLUSTER_IP"
 certificate apiserver-kubelet-client ca /O=system:masters/CN=kube-apiserver-kubelet-client
 certificate front-proxy-client front-proxy-ca /CN=front-proxy-client
 certificate admin ca /O=system:masters/CN=kubernetes-admin
@@ -38,7 +39,7 @@ for name in controller-manager scheduler proxy; do
 done
 for n in $(seq $MAX_NODES); do
   certificate "kubelet$n" ca "/O=system:nodes/CN=system:node:node$n"
-  certificate "kubelet-server$n" ca "/O=system:nodes/CN=system:node:node$n" "DNS:node$n,IP:10.250.0.1$n"
+  certificate "kubelet-server$n" ca "/O=system:nodes/CN=system:node:node$n" "DNS:node$n,IP:${NODE_PREFIX}1$n"
 done
 openssl genrsa -out sa.key 2048 2>/dev/null
 openssl rsa -in sa.key -pubout -out sa.pub 2>/dev/null
@@ -47,10 +48,10 @@ for user in admin controller-manager scheduler proxy $(seq -f kubelet%g $MAX_NOD
   cat >"$user.conf" <<Y
 apiVersion: v1
 kind: Config
-clusters: [{name: local, cluster: {server: "https://$API_IP:6443", certificate-authority-data: $(data ca.crt)}}]
+clusters: [{name: local, cluster: {server: "https://$(in_url "$API_IP"):6443", certificate-authority-data: $(data ca.crt)}}]
 users: [{name: $user, user: {client-certificate-data: $(data "$user.crt"), client-key-data: $(data "$user.key")}}]
 contexts: [{name: local, context: {cluster: local, user: $user}}]
 current-context: local
 Y
 done
-touch done
+echo "$CONTINUO_CLUSTER_FAMILY" >done

@@ -38,7 +38,7 @@ def _install_from(server, folder):
 
     def install(at):
         return cluster.helm("install", cluster.RELEASE, f"{chart}@{at}", "--plain-http", *options,
-                            "-f", cluster.HERE / "values.yaml", "--wait", "--timeout=300s")
+                            "-f", cluster.HERE / "values.yaml", *cluster.OPTIONS, "--wait", "--timeout=300s")
     cluster.helm("uninstall", cluster.RELEASE, "--wait", "--timeout=180s")
     wait_until(lambda: not cluster.pods(), 180, "the old release's pods to end")
     try:

@@ -1,26 +1,33 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A Kubernetes cluster on this machine: control plane, two nodes (or as many as given, at most
-# four), CoreDNS. Builds first what is not there yet. down.sh ends it.
+# four), CoreDNS. Builds first what is not there yet. down.sh ends it. With CONTINUO_CLUSTER_FAMILY=ipv6
+# nodes, pods and Services have IPv6 addresses alone.
 #
 #   deploy/cluster/up.sh [NODES]
 . "$(dirname "$0")/env.sh"
 for program in containerd ctr runc iptables conntrack jq openssl; do
   command -v $program >/dev/null || { echo "$program is missing: scripts/setup.sh --cluster" >&2; exit 1; }
 done
+if [ -f "$RUN/family" ] && [ "$(cat "$RUN/family")" != "$CONTINUO_CLUSTER_FAMILY" ]; then
+  echo "a cluster of $(cat "$RUN/family") is up: deploy/cluster/down.sh" >&2
+  exit 1
+fi
 "$here/build.sh"
 "$here/pki.sh"
+echo "$CONTINUO_CLUSTER_FAMILY" >"$RUN/family"
 "$here/network.sh" 1
 node_vars 1
 # The kubelet changes these for the whole machine; down.sh puts them back.
 [ -f "$RUN/sysctl.saved" ] ||
   sysctl kernel.panic kernel.panic_on_oops vm.overcommit_memory >"$RUN/sysctl.saved"
+loopback=$(in_url $LOOPBACK)
 start etcd "$BIN/etcd" --name n1 --data-dir "$RUN/etcd" --unsafe-no-fsync \
-  --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
-  --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
-  --initial-cluster n1=http://127.0.0.1:2380
-start kube-apiserver "$BIN/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 \
-  --advertise-address=$API_IP --bind-address=0.0.0.0 --secure-port=6443 \
+  --listen-client-urls "http://$loopback:2379" --advertise-client-urls "http://$loopback:2379" \
+  --listen-peer-urls "http://$loopback:2380" --initial-advertise-peer-urls "http://$loopback:2380" \
+  --initial-cluster "n1=http://$loopback:2380"
+start kube-apiserver "$BIN/kube-apiserver" --etcd-servers="http://$loopback:2379" \
+  --advertise-address="$API_IP" --bind-address=$EVERYWHERE --secure-port=6443 \
   --service-cluster-ip-range=$SERVICE_NET --allow-privileged=true --authorization-mode=Node,RBAC \
   --enable-admission-plugins=NodeRestriction --client-ca-file="$PKI/ca.crt" \
   --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \
@@ -44,10 +51,10 @@ start kube-controller-manager "$BIN/kube-controller-manager" \
   --service-account-private-key-file="$PKI/sa.key" --use-service-account-credentials=true \
   --cluster-signing-cert-file="$PKI/ca.crt" --cluster-signing-key-file="$PKI/ca.key" \
   --requestheader-client-ca-file="$PKI/front-proxy-ca.crt" --leader-elect=false \
-  --bind-address=127.0.0.1 --horizontal-pod-autoscaler-sync-period=5s
+  --bind-address=$LOOPBACK --horizontal-pod-autoscaler-sync-period=5s
 start kube-scheduler "$BIN/kube-scheduler" --kubeconfig="$PKI/scheduler.conf" \
   --authentication-kubeconfig="$PKI/scheduler.conf" \
-  --authorization-kubeconfig="$PKI/scheduler.conf" --leader-elect=false --bind-address=127.0.0.1
+  --authorization-kubeconfig="$PKI/scheduler.conf" --leader-elect=false --bind-address=$LOOPBACK
 for n in $(seq "${1:-2}"); do "$here/node.sh" "$n"; done
 "$here/scratch_image.sh" localhost/coredns:1 "$BIN/coredns"
 sed "s/DNS_IP/$DNS_IP/" "$here/manifests/coredns.yaml" | kubectl apply -f - >/dev/null
