@@ -4,16 +4,28 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "services/simulate/latency_histogram.h"
+#include "services/simulate/scaling/pod_set.h"
 
 namespace continuo::simulate {
 
-// The measurements of one simulation. Shares are of all workers and of `duration`.
+// The workers of an autoscaled pool from a time on.
+struct ScalePoint {
+  absl::Duration time;  // since the first request
+  int wanted = 0;       // the replicas that the autoscaler asks for
+  PodCounts pods;
+};
+
+// The measurements of one simulation. Shares are of all workers and of the time that they are
+// there.
 struct Results {
-  int workers = 0, gateways = 0;
-  absl::Duration duration;  // from the first request to the last answer
+  int workers = 0, gateways = 0;         // at the begin
+  absl::Duration worker_time;            // that workers were there or started, in all
+  std::vector<ScalePoint> scaling = {};  // empty without an autoscaler; the first is at 0
+  absl::Duration duration;               // from the first request to the last answer
   uint64_t sent = 0, ok = 0;
   uint64_t rejected = 0;                   // ended with RESOURCE_EXHAUSTED
   uint64_t failed = 0;                     // ended with any other error

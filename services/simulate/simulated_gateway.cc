@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,42 +22,47 @@ namespace {
 constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 // Load reports are published together if they come closer than this.
 constexpr absl::Duration kPublishInterval = absl::Milliseconds(20);
+// A worker that is no longer listed is kept for this long where it still reports.
+constexpr absl::Duration kUnlistedWait = absl::Seconds(30);
+constexpr char kModel[] = "simulated";
 
 std::string AddressOf(int gateway) { return absl::StrCat("gateway-", gateway, ":50050"); }
+
+gateway::RouterOptions RouterOptionsOf(const GatewayOptions& options) {
+  gateway::RouterOptions result;
+  if (options.is_declared) result.declared_models = {kModel};
+  return result;
+}
 
 }  // namespace
 
 SimulatedGateway::SimulatedGateway(int number, int num_gateways, const GatewayOptions& options,
                                    EventLoop* loop, const Network* network,
                                    const std::vector<std::unique_ptr<SimulatedWorker>>* workers,
-                                   uint64_t seed)
+                                   const PodSet* pods, uint64_t seed)
     : number_(number),
       options_(options),
       loop_(*loop),
       network_(*network),
       workers_(*workers),
+      pods_(*pods),
+      num_gateways_(num_gateways),
       clock_(loop),
       random_(seed),
       router_random_(random_()),
-      router_(options.policy, &view_, &clock_, router_random_),
+      router_(options.policy, &view_, &clock_, router_random_, RouterOptionsOf(options)),
       admission_(options.admission, &clock_),
+      demand_(
+          absl::StrCat(number, "-", absl::Hex(seed)),
+          [this] { return admission_.counts_by_model(); }, &view_, &clock_),
+      watched_(workers->size()),
+      knows_model_(options.is_declared),
       alive_(std::make_shared<SimulatedGateway*>(this)) {
   for (const auto& worker : workers_) {
-    by_address_.emplace(worker->address(), records_.size());
-    records_.emplace_back(worker->address(), options.verdict, clock_.Elapsed());
+    by_address_.emplace(worker->address(), by_address_.size());
   }
-  connected_.resize(workers_.size());
-  std::vector<std::string> addresses, gateways;
-  for (const auto& worker : workers_) addresses.push_back(worker->address());
-  for (int i = 0; i < num_gateways; ++i) gateways.push_back(AddressOf(i));
-  is_watched_.resize(workers_.size());
-  for (const std::string& address :
-       gateway::SubsetOf(addresses, gateways, AddressOf(number), options.subset_size)) {
-    is_watched_[by_address_.at(address)] = true;
-  }
-  for (const auto& worker : workers_) {
-    if (Watches(worker->number())) Connect(worker->number());
-  }
+  OnListed();
+  if (options.is_declared) Publish();
   loop_.After(kCheckInterval, [alive = alive_] {
     if (*alive != nullptr) (*alive)->CheckWorkers();
   });
@@ -84,6 +90,7 @@ absl::StatusOr<std::shared_ptr<gateway::StreamRelay>> SimulatedGateway::Open(
       .priority = request.priority(),
       .max_tokens = request.stopping().max_tokens(),
       .time_left = deadline - clock_.Now(),
+      .is_cold = router_.IsCold(request.model()),
       .is_continuation = received.has_accepted() || received.deltas_size() > 0};
   absl::StatusOr<gateway::Admission::Ticket> ticket = admission_.Admit(asked);
   if (protocol::ReasonOf(ticket.status()) == protocol::kReasonOverloaded &&
@@ -142,9 +149,9 @@ void SimulatedGateway::OnStall(const gateway::RelayLabels&, absl::Duration stall
 void SimulatedGateway::OnReport(int number, const v1::WatchLoadResponse& report) {
   // A process that is new here is heard once the connection leads to it.
   const auto index = static_cast<size_t>(number);
-  if (connected_[index] != workers_[index]->process_number()) return;
-  gateway::WorkerRecord& record = records_[index];
-  const gateway::ReportNews news = record.OnReport(report, clock_.Elapsed(), &slow_);
+  Watched& worker = watched_[index];
+  if (worker.connected != workers_[index]->process_number()) return;
+  const gateway::ReportNews news = worker.record->OnReport(report, clock_.Elapsed(), &slow_);
   changed_ = changed_ || news.changed;
   if (news.urgent) {
     Publish();
@@ -155,29 +162,83 @@ void SimulatedGateway::OnReport(int number, const v1::WatchLoadResponse& report)
 }
 
 void SimulatedGateway::OnHealth(int number, bool not_serving) {
-  records_[static_cast<size_t>(number)].OnHealth(not_serving, clock_.Elapsed());
+  watched_[static_cast<size_t>(number)].record->OnHealth(not_serving, clock_.Elapsed());
 }
 
 void SimulatedGateway::OnConnectionEnd(int number) {
-  connected_[static_cast<size_t>(number)] = 0;
-  gateway::WorkerRecord& record = records_[static_cast<size_t>(number)];
+  Watched& watched = watched_[static_cast<size_t>(number)];
+  watched.connected = 0;
+  gateway::WorkerRecord& record = *watched.record;
   const bool refused = !record.has_report() && !workers_[static_cast<size_t>(number)]->is_running();
   changed_ = record.OnEnd(refused) || changed_;
   slow_.Forget(workers_[static_cast<size_t>(number)]->address());
+  if (!record.listed()) {
+    watched.record.reset();
+    changed_ = true;
+    return Publish();
+  }
   Publish();
   loop_.After(record.NextReconnectDelay(absl::Milliseconds(50), absl::Seconds(1)),
-              [alive = alive_, number] {
-                if (*alive != nullptr) (*alive)->Connect(number);
+              [alive = alive_, number, record_number = watched.number] {
+                if (*alive == nullptr) return;
+                const Watched& now = (*alive)->watched(number);
+                if (now.record.has_value() && now.number == record_number) {
+                  (*alive)->Connect(number);
+                }
               });
 }
 
+void SimulatedGateway::OnListed() {
+  std::vector<std::string> addresses, gateways;
+  for (const auto& worker : workers_) {
+    if (pods_.IsListed(worker->number())) addresses.push_back(worker->address());
+  }
+  for (int i = 0; i < num_gateways_; ++i) gateways.push_back(AddressOf(i));
+  const std::vector<std::string> subset =
+      gateway::SubsetOf(addresses, gateways, AddressOf(number_), options_.subset_size);
+  const std::set<std::string> listed(subset.begin(), subset.end());
+  for (const auto& worker : workers_) {
+    Watched& watched = watched_[static_cast<size_t>(worker->number())];
+    const bool is_listed = listed.contains(worker->address());
+    if (watched.record.has_value()) {
+      changed_ = watched.record->SetListed(is_listed, clock_.Elapsed()) || changed_;
+    } else if (is_listed) {
+      watched.record.emplace(worker->address(), options_.verdict, clock_.Elapsed());
+      ++watched.number;
+      Connect(worker->number());
+    }
+  }
+  DropUnlisted();
+  if (changed_) Publish();
+}
+
+void SimulatedGateway::DropUnlisted() {
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    Watched& watched = watched_[i];
+    if (!watched.record.has_value() || watched.record->listed()) continue;
+    const absl::Duration unlisted = clock_.Elapsed() - watched.record->listed_time();
+    const std::string& address = workers_[i]->address();
+    if (watched.record->has_report() &&
+        (unlisted < kUnlistedWait || router_.InFlight(address) > 0)) {
+      continue;
+    }
+    watched.record.reset();
+    watched.connected = 0;
+    slow_.Forget(address);
+    changed_ = true;
+  }
+}
+
 void SimulatedGateway::Connect(int number) {
-  records_[static_cast<size_t>(number)].OnConnecting(clock_.Elapsed());
-  loop_.After(2 * network_.delay(), [alive = alive_, number] {
+  Watched& watched = watched_[static_cast<size_t>(number)];
+  watched.record->OnConnecting(clock_.Elapsed());
+  loop_.After(2 * network_.delay(), [alive = alive_, number, record_number = watched.number] {
     if (*alive == nullptr || (*alive)->network_.IsCut((*alive)->number_, number)) return;
+    Watched& connecting = (*alive)->watched_[static_cast<size_t>(number)];
+    if (!connecting.record.has_value() || connecting.number != record_number) return;
     SimulatedWorker& worker = *(*alive)->workers_[static_cast<size_t>(number)];
     if (!worker.is_running()) return (*alive)->OnConnectionEnd(number);
-    (*alive)->connected_[static_cast<size_t>(number)] = worker.process_number();
+    connecting.connected = worker.process_number();
     (*alive)->OnReport(number, worker.MakeReport());
   });
 }
@@ -198,7 +259,9 @@ void SimulatedGateway::OnHealed(int number, bool reset) {
   }
   // The connection to a process that is gone, or that was being made, is made anew.
   const auto index = static_cast<size_t>(number);
-  if (reset || connected_[index] != workers_[index]->process_number()) OnConnectionEnd(number);
+  if (reset || watched_[index].connected != workers_[index]->process_number()) {
+    OnConnectionEnd(number);
+  }
 }
 
 absl::Status SimulatedGateway::CheckInvariants(int64_t num_open, int64_t queued_tokens) const {
@@ -234,33 +297,39 @@ void SimulatedGateway::Publish() {
   publish_due_ = false;
   publish_time_ = clock_.Elapsed();
   gateway::LoadSnapshot snapshot;
-  snapshot.workers.reserve(records_.size());
-  for (const gateway::WorkerRecord& record : records_) {
-    for (const auto& [name, model] : record.models()) snapshot.workers.push_back(model.load);
-  }
-  if (!snapshot.workers.empty()) snapshot.known_models = {snapshot.workers.front()->model};
+  snapshot.workers.reserve(watched_.size());
   snapshot.discovery_complete = true;
-  for (size_t i = 0; i < records_.size(); ++i) {
-    if (is_watched_[i] && !records_[i].IsDiscovered(clock_.Elapsed(), absl::Seconds(30))) {
+  for (const Watched& watched : watched_) {
+    if (!watched.record.has_value()) continue;
+    for (const auto& [name, model] : watched.record->models()) {
+      snapshot.workers.push_back(model.load);
+    }
+    if (!watched.record->IsDiscovered(clock_.Elapsed(), absl::Seconds(30))) {
       snapshot.discovery_complete = false;
     }
   }
+  // A model whose workers are gone stays known (ModelCatalog).
+  knows_model_ = knows_model_ || !snapshot.workers.empty();
+  if (knows_model_) snapshot.known_models = {kModel};
   view_.Set(std::move(snapshot));
   if (std::exchange(changed_, false)) router_.ViewChanged();
 }
 
 void SimulatedGateway::CheckWorkers() {
   std::vector<absl::Duration> ages;
-  for (const gateway::WorkerRecord& record : records_) {
-    if (const auto heard = record.last_heard()) ages.push_back(clock_.Elapsed() - *heard);
+  for (const Watched& watched : watched_) {
+    if (!watched.record.has_value()) continue;
+    if (const auto heard = watched.record->last_heard()) ages.push_back(clock_.Elapsed() - *heard);
   }
   const absl::Duration limit = gateway::FleetSilenceLimit(std::move(ages));
   std::vector<int> lost;
-  for (size_t i = 0; i < records_.size(); ++i) {
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    if (!watched_[i].record.has_value()) continue;
     const auto verdict =
-        records_[i].Check(clock_.Elapsed(), absl::ZeroDuration(), &changed_, limit);
+        watched_[i].record->Check(clock_.Elapsed(), absl::ZeroDuration(), &changed_, limit);
     if (verdict.has_value()) lost.push_back(static_cast<int>(i));
   }
+  DropUnlisted();
   if (changed_) Publish();
   for (const int number : lost) {
     router_.WorkerLost(workers_[static_cast<size_t>(number)]->address(), "");

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -26,9 +27,11 @@
 #include "services/gateway/routing/policy.h"
 #include "services/gateway/routing/router.h"
 #include "services/gateway/routing/slow_workers.h"
+#include "services/gateway/scaler/demand.h"
 #include "services/gateway/workers/worker_record.h"
 #include "services/simulate/event/event_loop.h"
 #include "services/simulate/event/network.h"
+#include "services/simulate/scaling/pod_set.h"
 #include "services/simulate/worker/simulated_worker.h"
 #include "services/simulate/worker/worker_stream.h"
 
@@ -40,6 +43,8 @@ struct GatewayOptions {
   gateway::RelayOptions relay;
   gateway::WorkerVerdictOptions verdict;
   size_t subset_size = 200;  // 0: each gateway watches all workers
+  // The model is one of --models: requests wait for its first worker.
+  bool is_declared = false;
 };
 
 // The counts of one gateway so far.
@@ -55,10 +60,11 @@ struct GatewayTotals {
 class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayObserver {
  public:
   // Everything passed outlives the gateway. It is one of `num_gateways`, and watches its subset of
-  // `workers`.
+  // those of `workers` that `pods` lists.
   SimulatedGateway(int number, int num_gateways, const GatewayOptions& options, EventLoop* loop,
                    const Network* network,
-                   const std::vector<std::unique_ptr<SimulatedWorker>>* workers, uint64_t seed);
+                   const std::vector<std::unique_ptr<SimulatedWorker>>* workers, const PodSet* pods,
+                   uint64_t seed);
   ~SimulatedGateway() override;
   SimulatedGateway(const SimulatedGateway&) = delete;
   SimulatedGateway& operator=(const SimulatedGateway&) = delete;
@@ -71,6 +77,8 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
                                                              absl::Time deadline,
                                                              gateway::RelayClient* client);
 
+  // Other workers are listed than before.
+  void OnListed();
   // What worker `number` tells has arrived: a load report, its health, the end of its connection.
   void OnReport(int number, const v1::WatchLoadResponse& report);
   void OnHealth(int number, bool not_serving);
@@ -92,16 +100,27 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   void OnStall(const gateway::RelayLabels& labels, absl::Duration stall) override;
 
   int number() const { return number_; }
-  bool Watches(int worker) const { return is_watched_[static_cast<size_t>(worker)]; }
+  bool Watches(int worker) const { return watched(worker).record.has_value(); }
   MachineClock& clock() { return clock_; }
   // Checks that admission, router and open streams agree with the requests that are open here and
   // those of them that have no token yet. Internal says what does not.
   absl::Status CheckInvariants(int64_t num_open, int64_t queued_tokens) const;
   gateway::Router& router() { return router_; }
+  gateway::Demand& demand() { return demand_; }
   const GatewayTotals& totals() const { return totals_; }
 
  private:
+  // What the gateway knows of the worker at an address.
+  struct Watched {
+    std::optional<gateway::WorkerRecord> record;  // nothing: it is not watched
+    uint64_t number = 0;                          // of the record, for timers
+    uint64_t connected = 0;  // the process that the connection leads to; 0 without one
+  };
+
+  const Watched& watched(int worker) const { return watched_[static_cast<size_t>(worker)]; }
   void CheckWorkers();
+  // Forgets workers that are not listed and have no request, as WorkerPool does.
+  void DropUnlisted();
   void Connect(int number);
   void PublishSoon();
   void Publish();
@@ -111,6 +130,8 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   EventLoop& loop_;
   const Network& network_;
   const std::vector<std::unique_ptr<SimulatedWorker>>& workers_;
+  const PodSet& pods_;
+  const int num_gateways_;
   MachineClock clock_;
   std::mt19937_64 random_;  // of ids and seeds
   std::mt19937_64 router_random_;
@@ -119,11 +140,10 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   gateway::Admission admission_;
   gateway::RetryBudget budget_;
   gateway::SlowWorkers slow_;
-  // By number of the worker: what is known of it, and the process that the connection leads to; 0
-  // without one.
-  std::vector<gateway::WorkerRecord> records_;
-  std::vector<uint64_t> connected_;
-  std::vector<bool> is_watched_;
+  gateway::Demand demand_;
+  // By number of the worker.
+  std::vector<Watched> watched_;
+  bool knows_model_;
   struct OpenStream {
     std::weak_ptr<WorkerStream> stream;
     int worker;

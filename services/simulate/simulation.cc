@@ -16,6 +16,11 @@ constexpr absl::Duration kWarmUp = absl::Seconds(1);
 // Events between two calls of `go_on`.
 constexpr uint64_t kEventsPerLook = 4096;
 
+size_t NumPlaces(const SimulationOptions& options) {
+  const int most = options.autoscaler.has_value() ? options.autoscaler->max_replicas : 0;
+  return static_cast<size_t>(std::max(options.workers, most));
+}
+
 }  // namespace
 
 Simulation::Simulation(const SimulationOptions& options, Load* load)
@@ -23,7 +28,15 @@ Simulation::Simulation(const SimulationOptions& options, Load* load)
       load_(*load),
       network_(options.network_delay),
       random_(options.seed),
-      num_mutes_(static_cast<size_t>(options.workers)),
+      num_mutes_(NumPlaces(options)),
+      pods_(
+          options.autoscaler.has_value() ? options.autoscaler->pods : PodSet::Options(), &workers_,
+          &loop_, [this] { OnPods(); },
+          [this] {
+            for (const auto& gateway : gateways_) {
+              if (gateway != nullptr) gateway->OnListed();
+            }
+          }),
       gateways_(static_cast<size_t>(options.gateways)) {
   results_.workers = options_.workers;
   results_.gateways = options_.gateways;
@@ -34,13 +47,14 @@ Simulation::Simulation(const SimulationOptions& options, Load* load)
       if (!network_.IsCut(gateway->number(), worker)) tell(*gateway);
     }
   };
-  for (int i = 0; i < options_.workers; ++i) {
+  for (int i = 0; i < static_cast<int>(NumPlaces(options)); ++i) {
     const WorkerEvents events = {
         .on_report =
             [this, i, for_gateways](const v1::WatchLoadResponse& report) {
               if (num_mutes_[static_cast<size_t>(i)] > 0) return;
               for_gateways(i, [&](SimulatedGateway& g) { g.OnReport(i, report); });
             },
+        .on_down = [this, i] { pods_.OnExit(i); },
         .on_exit =
             [i, for_gateways] {
               for_gateways(i, [&](SimulatedGateway& g) { g.OnConnectionEnd(i); });
@@ -49,15 +63,32 @@ Simulation::Simulation(const SimulationOptions& options, Load* load)
             [i, for_gateways](bool not_serving) {
               for_gateways(i, [&](SimulatedGateway& g) { g.OnHealth(i, not_serving); });
             }};
-    workers_.push_back(std::make_unique<SimulatedWorker>(i, &options_.profile, &loop_, &network_,
-                                                         events, &options_.hooks));
+    workers_.push_back(std::make_unique<SimulatedWorker>(
+        i, i < options_.workers, &options_.profile, &loop_, &network_, events, &options_.hooks));
+  }
+  begin_ = last_end_ = loop_.Elapsed() + kWarmUp;
+  pods_.Begin(options_.workers);
+  if (options_.autoscaler.has_value()) {
+    options_.gateway.is_declared = options_.autoscaler->min_replicas == 0;
   }
   for (int i = 0; i < options_.gateways; ++i) StartGateway(i);
   // Workers start within one interval of reports.
   for (const auto& worker : workers_) {
+    if (!worker->is_running()) continue;
     loop_.After(absl::Milliseconds(500) * (static_cast<double>(random_() >> 11) * 0x1p-53),
-                [&worker] { worker->ReportNow(); });
+                [&worker] {
+                  if (worker->is_running()) worker->ReportNow();
+                });
   }
+  if (!options_.autoscaler.has_value()) return;
+  const auto demands = [this] {
+    std::vector<gateway::Demand*> demands;
+    for (const auto& gateway : gateways_) {
+      demands.push_back(gateway != nullptr ? &gateway->demand() : nullptr);
+    }
+    return demands;
+  };
+  autoscaler_.emplace(*options_.autoscaler, "simulated", &workers_, &pods_, demands, &loop_);
 }
 
 // Open requests hold relays, which hold leases of the gateways: they go first.
@@ -72,11 +103,14 @@ Simulation::~Simulation() {
 }
 
 absl::StatusOr<Results> Simulation::Run(absl::FunctionRef<bool(const Results&)> go_on) {
-  begin_ = last_end_ = loop_.Elapsed() + kWarmUp;
   for (const Fault& fault : options_.faults) {
     loop_.After(kWarmUp + fault.at, [this, &fault] { Begin(fault); });
   }
   loop_.After(kWarmUp, [this] {
+    past_pod_time_ = pods_.PodTime();
+    for (const auto& worker : workers_) {
+      past_serving_time_.push_back(pods_.ServingTime(worker->number()));
+    }
     for (int i = 0; i < std::max(1, options_.concurrency); ++i) AwaitNext();
   });
   while (!load_is_over_ || num_open_ > 0) {
@@ -177,8 +211,23 @@ void Simulation::OnEnd(SimulatedClient* client) {
 }
 
 void Simulation::StartGateway(int gateway) {
-  gateways_[static_cast<size_t>(gateway)] = std::make_unique<SimulatedGateway>(
-      gateway, options_.gateways, options_.gateway, &loop_, &network_, &workers_, random_());
+  gateways_[static_cast<size_t>(gateway)] =
+      std::make_unique<SimulatedGateway>(gateway, options_.gateways, options_.gateway, &loop_,
+                                         &network_, &workers_, &pods_, random_());
+}
+
+void Simulation::OnPods() {
+  if (!options_.autoscaler.has_value()) return;
+  // Before the first request it is that time.
+  const absl::Duration time = std::max(absl::ZeroDuration(), loop_.Elapsed() - begin_);
+  const ScalePoint point = {.time = time, .wanted = pods_.wanted(), .pods = pods_.Count()};
+  std::vector<ScalePoint>& points = results_.scaling;
+  if (!points.empty() && points.back().time == time) points.pop_back();
+  points.push_back(point);
+}
+
+void Simulation::Restart(SimulatedWorker& worker) {
+  if (pods_.IsServing(worker.number())) worker.Restart();
 }
 
 void Simulation::CrashGateway(int gateway) {
@@ -195,13 +244,14 @@ void Simulation::Begin(const Fault& fault) {
   ++results_.faults;
   last_cause_ = std::max(last_cause_, begin_ + EndOf(fault));
   SimulatedWorker& worker = *workers_[static_cast<size_t>(fault.worker)];
+  const uint64_t process = worker.process_number();
   const auto later = [&](std::function<void()> callback) {
     loop_.After(fault.lasts, std::move(callback));
   };
   switch (fault.kind) {
     case Kind::kCrash:
       worker.Crash();
-      return later([&worker] { worker.Restart(); });
+      return later([this, &worker] { Restart(worker); });
     case Kind::kHang:
     case Kind::kFreeze:
       return worker.Hang(fault.lasts, fault.kind == Kind::kFreeze);
@@ -211,9 +261,10 @@ void Simulation::Begin(const Fault& fault) {
     case Kind::kDrain:
       worker.Drain(fault.lasts / 2);
       // It may not be through by then.
-      return later([&worker] {
+      return later([this, &worker, process] {
+        if (worker.process_number() != process) return;
         worker.Crash();
-        worker.Restart();
+        Restart(worker);
       });
     case Kind::kLostReports:
       ++num_mutes_[static_cast<size_t>(fault.worker)];
@@ -251,6 +302,7 @@ void Simulation::Begin(const Fault& fault) {
 }
 
 absl::Status Simulation::CheckInvariants() {
+  RETURN_IF_ERROR(pods_.CheckInvariants());
   for (const auto& worker : workers_) RETURN_IF_ERROR(worker->CheckInvariants());
   std::vector<int64_t> open(gateways_.size()), queued(gateways_.size());
   for (const auto& [index, client] : clients_) {
@@ -282,17 +334,25 @@ absl::Status Simulation::CheckAtRest() {
 void Simulation::AddTotals() {
   results_.duration = last_end_ - begin_;
   results_.events = loop_.num_run();
-  const double seconds = std::max(1e-9, absl::ToDoubleSeconds(results_.duration));
+  results_.worker_time = pods_.PodTime() - past_pod_time_;
   const double blocks = options_.profile.engine.num_blocks;
+  double all_seconds = 0;
   for (const auto& worker : workers_) {
     const WorkerTotals totals = worker->totals();
+    const absl::Duration there = pods_.ServingTime(worker->number()) -
+                                 past_serving_time_[static_cast<size_t>(worker->number())];
+    const double seconds = std::max(1e-9, absl::ToDoubleSeconds(there));
+    all_seconds += seconds;
     results_.steps += totals.steps;
     results_.preemptions += static_cast<uint64_t>(totals.preemptions);
-    const double busy = absl::ToDoubleSeconds(totals.busy) / seconds;
-    results_.busiest = std::max(results_.busiest, busy);
-    results_.busy += busy / options_.workers;
-    results_.kv_used += totals.used_block_seconds / seconds / blocks / options_.workers;
-    results_.running += totals.running_seconds / seconds / options_.workers;
+    const double busy = absl::ToDoubleSeconds(totals.busy);
+    results_.busiest = std::max(results_.busiest, busy / seconds);
+    results_.busy += busy;
+    results_.kv_used += totals.used_block_seconds / blocks;
+    results_.running += totals.running_seconds;
+  }
+  for (double* const sum : {&results_.busy, &results_.kv_used, &results_.running}) {
+    *sum /= std::max(1e-9, all_seconds);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "services/simulate/faults.h"
 #include "services/simulate/load.h"
 #include "services/simulate/results.h"
+#include "services/simulate/scaling/autoscaler.h"
+#include "services/simulate/scaling/pod_set.h"
 #include "services/simulate/simulated_client.h"
 #include "services/simulate/simulated_gateway.h"
 #include "services/simulate/worker/simulated_worker.h"
@@ -25,7 +28,8 @@
 namespace continuo::simulate {
 
 struct SimulationOptions {
-  int workers = 1, gateways = 1;
+  int workers = 1, gateways = 1;  // workers at the begin, where an autoscaler changes their number
+  std::optional<AutoscalerOptions> autoscaler;
   WorkerProfile profile;
   GatewayOptions gateway;
   // A message from a client to a gateway takes so long, and one from there to a worker.
@@ -72,7 +76,11 @@ class Simulation {
   void OnEnd(SimulatedClient* client);
   // Opens the client's call at a gateway that runs.
   void Connect(SimulatedClient* client);
+  // The number of workers changes, or where they are.
+  void OnPods();
   void Begin(const Fault& fault);
+  // Another process starts in the worker's pod, if it still has one.
+  void Restart(SimulatedWorker& worker);
   void CrashGateway(int gateway);
   void StartGateway(int gateway);
   absl::Status CheckInvariants();
@@ -91,7 +99,12 @@ class Simulation {
   std::map<std::pair<int, int>, int> num_cuts_;
   std::vector<int> num_mutes_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
+  PodSet pods_;
   std::vector<std::unique_ptr<SimulatedGateway>> gateways_;
+  std::optional<Autoscaler> autoscaler_;
+  // The pod times when the first request comes.
+  absl::Duration past_pod_time_;
+  std::vector<absl::Duration> past_serving_time_;
   std::map<uint64_t, std::unique_ptr<SimulatedClient>> clients_;  // by index of the request
   std::vector<std::unique_ptr<SimulatedClient>> ended_;           // kept until the event is over
   bool load_is_over_ = false;

@@ -6,37 +6,14 @@
 
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <map>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "tests/simulate/seeded_fleet.h"
 
 namespace continuo::simulate {
 namespace {
 
 using ::testing::HasSubstr;
-
-// True of an error that a request may end with while things go wrong, not one of the fleet's
-// making.
-bool IsExcusable(const std::string& error) {
-  for (const char* excuse : {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED",
-                             "CANCELLED: the client", "INTERNAL: the request ended N workers"}) {
-    if (error.starts_with(excuse)) return true;
-  }
-  return false;
-}
-
-std::pair<uint64_t, uint64_t> Seeds(uint64_t first, uint64_t count) {
-  const char* const given = std::getenv("CONTINUO_SEEDS");
-  if (given == nullptr) return {first, count};
-  const std::vector<std::string> parts = absl::StrSplit(std::string(given), ':');
-  EXPECT_TRUE(parts.size() == 2 && absl::SimpleAtoi(parts[0], &first) &&
-              absl::SimpleAtoi(parts[1], &count))
-      << "CONTINUO_SEEDS=FIRST:COUNT";
-  return {first, count};
-}
 
 void RunSeeds(uint64_t first, uint64_t count) {
   uint64_t ok = 0, ended = 0, migrations = 0, reconnects = 0, faults = 0;
@@ -69,13 +46,11 @@ void RunSeeds(uint64_t first, uint64_t count) {
 class SeedsTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(SeedsTest, NoInvariantBreaks) {
-  const auto [first, count] = Seeds(0, 2000);
-  const uint64_t part = (count + 3) / 4;
-  const uint64_t begin = static_cast<uint64_t>(GetParam()) * part;
-  if (begin < count) RunSeeds(first + begin, std::min(part, count - begin));
+  const auto [first, count] = PartOf(Seeds(0, 2000), GetParam());
+  RunSeeds(first, count);
 }
 
-INSTANTIATE_TEST_SUITE_P(Parts, SeedsTest, ::testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(Parts, SeedsTest, ::testing::Range(0, kParts));
 
 TEST(FaultsTest, AFailedSeedReplays) {
   for (const uint64_t seed : {3, 17, 99}) {

@@ -3,18 +3,56 @@
 
 // A small fleet under load and faults, all from one seed, with every invariant checked.
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "services/gateway/routing/policy.h"
 #include "services/simulate/simulation.h"
 #include "tests/simulate/random_load.h"
 
 namespace continuo::simulate {
 
+// The first seed and their number: those of CONTINUO_SEEDS=FIRST:COUNT, or these.
+inline std::pair<uint64_t, uint64_t> Seeds(uint64_t first, uint64_t count) {
+  const char* const given = std::getenv("CONTINUO_SEEDS");
+  if (given == nullptr) return {first, count};
+  const std::vector<std::string> parts = absl::StrSplit(std::string(given), ':');
+  EXPECT_TRUE(parts.size() == 2 && absl::SimpleAtoi(parts[0], &first) &&
+              absl::SimpleAtoi(parts[1], &count))
+      << "CONTINUO_SEEDS=FIRST:COUNT";
+  return {first, count};
+}
+
+// Tests of seeds run in parts beside each other. The seeds of one part, perhaps none.
+inline constexpr int kParts = 4;
+inline std::pair<uint64_t, uint64_t> PartOf(std::pair<uint64_t, uint64_t> seeds, int part) {
+  const auto [first, count] = seeds;
+  const uint64_t each = (count + kParts - 1) / kParts;
+  const uint64_t begin = std::min(count, static_cast<uint64_t>(part) * each);
+  return {first + begin, std::min(each, count - begin)};
+}
+
+// True of an error that a request may end with while things go wrong, not one of the fleet's
+// making.
+inline bool IsExcusable(const std::string& error) {
+  for (const char* excuse : {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED",
+                             "CANCELLED: the client", "INTERNAL: the request ended N workers"}) {
+    if (error.starts_with(excuse)) return true;
+  }
+  return false;
+}
+
 struct SeededFleet {
-  explicit SeededFleet(uint64_t seed) : load(seed, 40, 0) {
+  explicit SeededFleet(uint64_t seed, uint64_t requests = 40) : load(seed, requests, 0) {
     std::mt19937_64 random(seed);
     const auto draw = [&](int end) {
       return static_cast<int>(random() % static_cast<uint64_t>(end));

@@ -162,10 +162,12 @@ ALLOWED = {
                                 "services/simulate/event services/worker/engine services/worker/engine/estimate "
                                 "services/worker/engine/requests services/worker/engine/schedule "
                                 "services/worker/engine/types services/worker/model services/worker/server/lifetime",
+    "services/simulate/scaling": "services/base services/gateway/scaler services/simulate/event "
+                                 "services/simulate/worker",
     "services/simulate": "services/base services/protocol proto services/gateway/admission "
                          "services/gateway/discovery services/gateway/relay "
-                         "services/gateway/requests services/gateway/routing services/gateway/workers "
-                         "services/simulate/event services/simulate/worker",
+                         "services/gateway/requests services/gateway/routing services/gateway/scaler services/gateway/workers "
+                         "services/simulate/event services/simulate/scaling services/simulate/worker",
     "services/cli/client": "services/base services/common services/common/grpc services/common/trust "
                            "services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",

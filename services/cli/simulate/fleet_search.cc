@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "services/base/status_macros.h"
 #include "services/cli/bench/bench_report.h"
 #include "services/cli/client/terminal.h"
+#include "services/cli/simulate/svg.h"
 
 namespace continuo::cli {
 namespace {
@@ -16,24 +16,8 @@ namespace {
 constexpr double kWidth = 720, kHeight = 400, kLeft = 64, kRight = 168, kTop = 40, kBottom = 48;
 constexpr const char* kColours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e"};
 
-std::string Number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4g", value);
-  return text;
-}
-
 std::string Cell(const std::string& text, size_t width) {
   return std::string(width > text.size() ? width - text.size() : 1, ' ') + text;
-}
-
-std::string Label(double x, double y, const char* anchor, const std::string& text) {
-  return "<text x=\"" + Number(x) + "\" y=\"" + Number(y) + "\" text-anchor=\"" + anchor + "\">" +
-         text + "</text>\n";
-}
-
-std::string Stroke(double x1, double y1, double x2, double y2, const char* style) {
-  return "<line x1=\"" + Number(x1) + "\" y1=\"" + Number(y1) + "\" x2=\"" + Number(x2) +
-         "\" y2=\"" + Number(y2) + "\" " + style + "/>\n";
 }
 
 }  // namespace
@@ -56,7 +40,7 @@ absl::StatusOr<FleetSearch> FindSmallestFleet(
     if (held) break;
     below = above;
     if (above == most) return search;
-    above = std::min(most, 2 * above);
+    above = std::min(most, std::max(1, 2 * above));
   }
   while (above - below > 1) {
     const int middle = below + (above - below) / 2;
@@ -77,7 +61,7 @@ std::string FormatSearch(const FleetSearch& search) {
       text += Cell(FormatSeconds(ValueOf(term, r)), 12);
     }
     const double seconds = absl::ToDoubleSeconds(r.duration);
-    text += Cell(Number(100 * ErrorsOf(r)) + "%", 9) +
+    text += Cell(SvgNumber(100 * ErrorsOf(r)) + "%", 9) +
             Cell(std::to_string(std::lround(100 * r.busy)) + "%", 8) +
             Cell(FormatCount(PerSecond(r.output_tokens, seconds)), 10) +
             (Holds(search.slo, r) ? "  holds\n" : "\n");
@@ -100,57 +84,56 @@ std::string PlotSearch(const FleetSearch& search) {
       most = std::max(most, ratio);
     }
   }
-  const double first = search.tried.front().workers;
+  // A minimum of zero workers has no place on such an axis.
+  const double first = std::max(0.5, static_cast<double>(search.tried.front().workers));
   const double last = std::max<double>(search.tried.back().workers, first + 1);
   const auto x = [&](double workers) {
-    return kLeft + (kWidth - kLeft - kRight) * std::log(workers / first) / std::log(last / first);
+    return kLeft + (kWidth - kLeft - kRight) * std::log(std::max(workers, first) / first) /
+                       std::log(last / first);
   };
   const auto y = [&](double ratio) {
     return kTop + (kHeight - kTop - kBottom) * std::log(most / ratio) / std::log(most / least);
   };
-  std::string svg =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"400\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  svg += Label(kLeft, 22, "start", "latency over its limit, by number of workers");
+  std::string svg = SvgBegin(kWidth, kHeight, "latency over its limit, by number of workers");
   for (double decade = std::pow(10, std::ceil(std::log10(least))); decade <= most; decade *= 10) {
-    svg += Stroke(kLeft, y(decade), kWidth - kRight, y(decade), "stroke=\"#ddd\"");
-    svg += Label(kLeft - 6, y(decade) + 4, "end", Number(decade));
+    svg += SvgStroke(kLeft, y(decade), kWidth - kRight, y(decade), "stroke=\"#ddd\"");
+    svg += SvgLabel(kLeft - 6, y(decade) + 4, "end", SvgNumber(decade));
   }
-  svg += Stroke(kLeft, y(1), kWidth - kRight, y(1), "stroke=\"black\" stroke-dasharray=\"6 4\"");
-  svg += Label(kWidth - kRight + 6, y(1) + 4, "start", "limit");
+  svg += SvgStroke(kLeft, y(1), kWidth - kRight, y(1), "stroke=\"black\" stroke-dasharray=\"6 4\"");
+  svg += SvgLabel(kWidth - kRight + 6, y(1) + 4, "start", "limit");
   double labelled = -HUGE_VAL;
   for (const simulate::Results& r : search.tried) {
     const double at = x(r.workers);
-    svg += Stroke(at, kHeight - kBottom, at, kHeight - kBottom + 4, "stroke=\"black\"");
+    svg += SvgStroke(at, kHeight - kBottom, at, kHeight - kBottom + 4, "stroke=\"black\"");
     if (at - labelled < 24) continue;
     labelled = at;
-    svg += Label(at, kHeight - kBottom + 18, "middle", std::to_string(r.workers));
+    svg += SvgLabel(at, kHeight - kBottom + 18, "middle", std::to_string(r.workers));
   }
-  svg += Stroke(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "stroke=\"black\"");
-  svg += Label((kLeft + kWidth - kRight) / 2, kHeight - 10, "middle", "workers");
+  svg +=
+      SvgStroke(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "stroke=\"black\"");
+  svg += SvgLabel((kLeft + kWidth - kRight) / 2, kHeight - 10, "middle", "workers");
   for (size_t i = 0; i < search.slo.terms.size(); ++i) {
     const SloTerm& term = search.slo.terms[i];
     const std::string colour = kColours[i % std::size(kColours)];
     std::string points;
     for (const simulate::Results& r : search.tried) {
       const double at = y(std::max(1e-3, ValueOf(term, r) / term.limit));
-      points += Number(x(r.workers)) + "," + Number(at) + " ";
-      svg += "<circle cx=\"" + Number(x(r.workers)) + "\" cy=\"" + Number(at) +
+      points += SvgNumber(x(r.workers)) + "," + SvgNumber(at) + " ";
+      svg += "<circle cx=\"" + SvgNumber(x(r.workers)) + "\" cy=\"" + SvgNumber(at) +
              "\" r=\"3\" fill=\"" + colour + "\"/>\n";
     }
     svg += "<polyline fill=\"none\" stroke=\"" + colour + "\" stroke-width=\"1.5\" points=\"" +
            points + "\"/>\n";
     const double row = kTop + 16 * static_cast<double>(i);
-    svg += "<rect x=\"" + Number(kWidth - kRight + 28) + "\" y=\"" + Number(row - 9) +
-           "\" width=\"10\" height=\"10\" fill=\"" + colour + "\"/>\n";
-    svg += Label(kWidth - kRight + 44, row, "start",
-                 term.name + " &#8804; " + FormatSeconds(term.limit));
+    svg += SvgKey(kWidth - kRight + 28, row - 9, colour);
+    svg += SvgLabel(kWidth - kRight + 44, row, "start",
+                    term.name + " &#8804; " + FormatSeconds(term.limit));
   }
   if (search.smallest.has_value()) {
     const double at = x(*search.smallest);
-    svg += Stroke(at, kTop, at, kHeight - kBottom, "stroke=\"#2ca02c\" stroke-dasharray=\"2 3\"");
-    svg += Label(at + 4, kTop + 10, "start", std::to_string(*search.smallest) + " hold");
+    svg +=
+        SvgStroke(at, kTop, at, kHeight - kBottom, "stroke=\"#2ca02c\" stroke-dasharray=\"2 3\"");
+    svg += SvgLabel(at + 4, kTop + 10, "start", std::to_string(*search.smallest) + " hold");
   }
   return svg + "</svg>\n";
 }

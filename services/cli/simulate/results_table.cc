@@ -5,6 +5,7 @@
 
 #include "services/cli/bench/bench_report.h"
 #include "services/cli/client/terminal.h"
+#include "services/cli/simulate/scaling_report.h"
 
 namespace continuo::cli {
 namespace {
@@ -36,7 +37,9 @@ std::string FormatResults(const simulate::Results& r) {
   if (r.rejected > 0) requests += ", " + count(r.rejected) + " rejected";
   if (r.failed > 0) requests += ", " + count(r.failed) + " failed";
   std::string text =
-      TitledLine("fleet", std::to_string(r.workers) + " workers, " + std::to_string(r.gateways) +
+      TitledLine("fleet", std::to_string(r.workers) +
+                              (r.scaling.empty() ? " workers, " : " workers at the begin, ") +
+                              std::to_string(r.gateways) +
                               (r.gateways == 1 ? " gateway" : " gateways")) +
       TitledLine("requests", requests) + TitledLine("time", FormatSeconds(seconds) + " simulated");
   text += TitledLine("throughput",
@@ -52,6 +55,7 @@ std::string FormatResults(const simulate::Results& r) {
   text += TitledLine("workers", Percent(r.busy) + " busy, the busiest " + Percent(r.busiest) +
                                     ", KV cache " + Percent(r.kv_used) + " used, " + batch +
                                     " sequences, " + count(r.preemptions) + " preemptions");
+  text += FormatScaling(r);
   text += LatencyTitles() +
           LatencyRow("time to first token", DistributionOf(r.time_to_first_token)) +
           LatencyRow("between tokens", DistributionOf(r.inter_token)) +
@@ -66,35 +70,39 @@ nlohmann::ordered_json ResultsJson(const simulate::Results& r) {
   const double seconds = absl::ToDoubleSeconds(r.duration);
   nlohmann::ordered_json errors = nlohmann::ordered_json::object();
   for (const auto& [error, times] : r.errors) errors[error] = times;
-  return {{"workers", r.workers},
-          {"gateways", r.gateways},
-          {"seconds", seconds},
-          {"requests",
-           {{"sent", r.sent},
-            {"ok", r.ok},
-            {"rejected", r.rejected},
-            {"failed", r.failed},
-            {"errors", errors}}},
-          {"tokens",
-           {{"prompt", r.prompt_tokens},
-            {"cached_prompt", r.cached_prompt_tokens},
-            {"output", r.output_tokens}}},
-          {"migrations", r.migrations},
-          {"preemptions", r.preemptions},
-          {"steps", r.steps},
-          {"throughput",
-           {{"output_tokens_per_second", PerSecond(r.output_tokens, seconds)},
-            {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, seconds)},
-            {"requests_per_second", PerSecond(r.ok, seconds)}}},
-          {"occupancy",
-           {{"busy", r.busy},
-            {"busiest", r.busiest},
-            {"kv_used", r.kv_used},
-            {"running_sequences", r.running}}},
-          {"latency_seconds",
-           {{"time_to_first_token", DistributionJson(DistributionOf(r.time_to_first_token))},
-            {"inter_token", DistributionJson(DistributionOf(r.inter_token))},
-            {"request", DistributionJson(DistributionOf(r.whole))}}}};
+  nlohmann::ordered_json json = {
+      {"workers", r.workers},
+      {"gateways", r.gateways},
+      {"seconds", seconds},
+      {"requests",
+       {{"sent", r.sent},
+        {"ok", r.ok},
+        {"rejected", r.rejected},
+        {"failed", r.failed},
+        {"errors", errors}}},
+      {"tokens",
+       {{"prompt", r.prompt_tokens},
+        {"cached_prompt", r.cached_prompt_tokens},
+        {"output", r.output_tokens}}},
+      {"migrations", r.migrations},
+      {"preemptions", r.preemptions},
+      {"steps", r.steps},
+      {"throughput",
+       {{"output_tokens_per_second", PerSecond(r.output_tokens, seconds)},
+        {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, seconds)},
+        {"requests_per_second", PerSecond(r.ok, seconds)}}},
+      {"occupancy",
+       {{"busy", r.busy},
+        {"busiest", r.busiest},
+        {"kv_used", r.kv_used},
+        {"running_sequences", r.running}}},
+      {"latency_seconds",
+       {{"time_to_first_token", DistributionJson(DistributionOf(r.time_to_first_token))},
+        {"inter_token", DistributionJson(DistributionOf(r.inter_token))},
+        {"request", DistributionJson(DistributionOf(r.whole))}}},
+      {"worker_hours", absl::ToDoubleHours(r.worker_time)}};
+  if (!r.scaling.empty()) json["scaling"] = ScalingJson(r);
+  return json;
 }
 
 }  // namespace continuo::cli

@@ -11,12 +11,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/cli/client/connection.h"
 #include "services/cli/client/terminal.h"
 #include "services/cli/simulate/fleet_search.h"
 #include "services/cli/simulate/results_table.h"
+#include "services/cli/simulate/scaling_report.h"
 #include "services/cli/simulate/slo.h"
 #include "services/cli/simulate/workload_load.h"
 #include "services/gateway/routing/policy.h"
@@ -82,6 +85,44 @@ struct Scenario {
   absl::Duration duration;
 };
 
+// The autoscaler of the flags; nothing without one.
+absl::StatusOr<std::optional<simulate::AutoscalerOptions>> MakeAutoscaler(
+    const SimulateFlags& flags) {
+  if (flags.autoscale.empty()) {
+    const SimulateFlags defaults;
+    for (const auto& [name, is_given] :
+         {std::pair("autoscale_by", flags.autoscale_by != defaults.autoscale_by),
+          std::pair("kv_occupancy", flags.kv_occupancy != defaults.kv_occupancy),
+          std::pair("queued_tokens", flags.queued_tokens != defaults.queued_tokens),
+          std::pair("scale_down", flags.scale_down != defaults.scale_down),
+          std::pair("worker_start", flags.worker_start != defaults.worker_start),
+          std::pair("drain_grace", flags.drain_grace != defaults.drain_grace)}) {
+      if (is_given) {
+        return absl::InvalidArgumentError(absl::StrCat("--", name, " needs --autoscale"));
+      }
+    }
+    return std::nullopt;
+  }
+  simulate::AutoscalerOptions options;
+  const std::vector<std::string> bounds = absl::StrSplit(flags.autoscale, "..");
+  if (bounds.size() != 2 || !absl::SimpleAtoi(bounds[0], &options.min_replicas) ||
+      !absl::SimpleAtoi(bounds[1], &options.max_replicas) || options.min_replicas < 0 ||
+      options.max_replicas < std::max(1, options.min_replicas) || options.max_replicas > 100'000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--autoscale=", flags.autoscale, ": MIN..MAX such as 2..16, at most 100000"));
+  }
+  using By = simulate::AutoscalerOptions::By;
+  options.by = flags.autoscale_by == "keda" ? By::kKeda : By::kHpa;
+  if (options.min_replicas == 0 && options.by != By::kKeda) {
+    return absl::InvalidArgumentError("a minimum of 0 needs --autoscale_by=keda");
+  }
+  options.kv_occupancy = flags.kv_occupancy;
+  options.queued_tokens = flags.queued_tokens;
+  options.scale_down = flags.scale_down;
+  options.pods = {.start = flags.worker_start, .drain_grace = flags.drain_grace};
+  return options;
+}
+
 absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
   Scenario scenario;
   ASSIGN_OR_RETURN(scenario.workload, MakeWorkloadOptions(flags));
@@ -98,7 +139,19 @@ absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
   scenario.requests = flags.requests.value_or(timed ? 0 : trace.empty() ? 1000 : trace.size());
   scenario.duration = flags.duration;
   simulate::SimulationOptions& options = scenario.options;
-  options.workers = static_cast<int>(flags.workers);
+  ASSIGN_OR_RETURN(options.autoscaler, MakeAutoscaler(flags));
+  const int least = options.autoscaler.has_value() ? options.autoscaler->min_replicas : 1;
+  const int most = options.autoscaler.has_value() ? options.autoscaler->max_replicas : 100'000;
+  options.workers = flags.workers.has_value() ? static_cast<int>(*flags.workers) : least;
+  if (options.workers < least || options.workers > most) {
+    return absl::InvalidArgumentError(absl::StrCat("--workers=", options.workers,
+                                                   options.autoscaler.has_value()
+                                                       ? " is not within --autoscale"
+                                                       : " is no fleet without --autoscale"));
+  }
+  // The chart's rule (continuo.coldStartSeconds).
+  options.gateway.relay.retry.cold_start_wait =
+      std::max(options.gateway.relay.retry.cold_start_wait, flags.worker_start + absl::Minutes(10));
   options.gateways = static_cast<int>(flags.gateways);
   options.gateway.policy = gateway::FindPolicy(flags.routing_policy);
   options.gateway.admission.max_open_requests = flags.max_open_requests;
@@ -122,7 +175,9 @@ absl::StatusOr<simulate::Results> Simulate(const Scenario& scenario, Interrupt& 
   WorkloadLoad load(scenario.workload, scenario.requests, scenario.duration);
   simulate::SimulationOptions options = scenario.options;
   if (scenario.rolling_update > absl::ZeroDuration()) {
-    for (int i = 0; i < options.workers; ++i) {
+    const int places =
+        options.autoscaler.has_value() ? options.autoscaler->max_replicas : options.workers;
+    for (int i = 0; i < places; ++i) {
       options.faults.push_back({.kind = simulate::Fault::Kind::kDrain,
                                 .at = i * scenario.rolling_update,
                                 .worker = i,
@@ -160,13 +215,19 @@ absl::Status Print(const SimulateFlags& flags, const nlohmann::ordered_json& jso
 
 absl::StatusOr<int> Find(const SimulateFlags& flags, const Slo& slo, Scenario scenario,
                          Interrupt& interrupt, const Console& console) {
+  std::optional<simulate::AutoscalerOptions>& autoscaler = scenario.options.autoscaler;
+  int most = static_cast<int>(flags.max_workers);
+  if (autoscaler.has_value()) most = std::min(most, autoscaler->max_replicas);
+  if (scenario.options.workers > most) {
+    return absl::InvalidArgumentError("--workers is more than --max_workers");
+  }
   const auto run = [&](int workers) {
     scenario.options.workers = workers;
+    if (autoscaler.has_value()) autoscaler->min_replicas = workers;
     return Simulate(scenario, interrupt, console);
   };
   ASSIGN_OR_RETURN(const FleetSearch search,
-                   FindSmallestFleet(slo, static_cast<int>(flags.workers),
-                                     static_cast<int>(flags.max_workers), run));
+                   FindSmallestFleet(slo, scenario.options.workers, most, run));
   nlohmann::ordered_json fleets = nlohmann::ordered_json::array();
   for (const simulate::Results& results : search.tried) fleets.push_back(ResultsJson(results));
   nlohmann::ordered_json json = {{"slo", flags.slo}, {"workers", nullptr}, {"fleets", fleets}};
@@ -186,13 +247,13 @@ absl::StatusOr<int> RunScenario(const SimulateFlags& flags, Interrupt& interrupt
   ASSIGN_OR_RETURN(const Scenario scenario, MakeScenario(flags));
   if (flags.find != "none") {
     if (!slo.has_value()) return absl::InvalidArgumentError("--find needs --slo");
-    if (flags.workers > flags.max_workers) {
-      return absl::InvalidArgumentError("--workers is more than --max_workers");
-    }
     return Find(flags, *slo, scenario, interrupt, console);
   }
-  if (!flags.svg.empty()) return absl::InvalidArgumentError("--svg needs --find");
+  if (!flags.svg.empty() && !scenario.options.autoscaler.has_value()) {
+    return absl::InvalidArgumentError("--svg needs --find or --autoscale");
+  }
   ASSIGN_OR_RETURN(const simulate::Results results, Simulate(scenario, interrupt, console));
+  if (!flags.svg.empty()) RETURN_IF_ERROR(WriteFile(flags.svg, PlotScaling(results)));
   nlohmann::ordered_json json = ResultsJson(results);
   json["cost"] = scenario.options.profile.name;
   std::string table = FormatResults(results);

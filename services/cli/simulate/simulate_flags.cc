@@ -8,7 +8,10 @@
 namespace continuo::cli {
 
 void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
-  flags.Integer("workers", &v->workers, 1u, 100'000u, "Number of workers.");
+  flags.Integer(
+      "workers", &v->workers, 0u, 100'000u,
+      "Number of workers; with --autoscale, at the begin. The default is 1, or the minimum "
+      "of --autoscale.");
   flags.Integer("gateways", &v->gateways, 1u, 10'000u,
                 "Number of gateways. Each request comes to one of them at random.");
   flags.Text(
@@ -37,6 +40,26 @@ void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
       "rolling_update", &v->rolling_update, absl::ZeroDuration(), absl::Hours(1),
       "Replace the workers meanwhile, one after the other: each takes nothing new, has half "
       "of this time for its streams, and is back after the other half. 0 is no update.");
+  flags.Text(
+      "autoscale", &v->autoscale,
+      "MIN..MAX: scale the workers as the chart's autoscaler does, such as 2..16. A minimum of "
+      "0 needs --autoscale_by=keda. Empty: the fleet keeps its size.");
+  flags.Choice("autoscale_by", &v->autoscale_by, {"hpa", "keda"},
+               "The autoscaler, as the chart's autoscaling.by.");
+  flags.Number("kv_occupancy", &v->kv_occupancy, 0.01, 1,
+               "Share of the KV cache in use that is aimed at, as the chart's "
+               "autoscaling.kvOccupancy.");
+  flags.Integer("queued_tokens", &v->queued_tokens, int64_t{1}, int64_t{1} << 40,
+                "Waiting prompt tokens a worker that are aimed at, as the chart's "
+                "autoscaling.queuedTokens.");
+  flags.Duration("scale_down", &v->scale_down, absl::ZeroDuration(), absl::Hours(1),
+                 "How long the load has to be lower before a worker is taken away, as the chart's "
+                 "autoscaling.scaleDownSeconds.");
+  flags.Duration("worker_start", &v->worker_start, absl::ZeroDuration(), absl::Hours(24),
+                 "Time from the request for a worker until it serves: a node, an image, a model.");
+  flags.Duration("drain_grace", &v->drain_grace, absl::ZeroDuration(), absl::Hours(1),
+                 "Time that a worker that is taken away has for its streams, as its flag of this "
+                 "name.");
   flags.Duration("network_delay", &v->network_delay, absl::ZeroDuration(), absl::Seconds(10),
                  "Time of a message between client and gateway, and between gateway and worker.");
   flags.Integer("subset_size", &v->subset_size, 0u, 1u << 20,
@@ -50,10 +73,13 @@ void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
              "request may be rejected or fail.");
   flags.Choice("find", &v->find, {"none", "workers"},
                "Find the smallest number of workers, from --workers to --max_workers, that holds "
-               "the SLO.");
+               "the SLO. With --autoscale, the smallest minimum, up to its maximum.");
   flags.Integer("max_workers", &v->max_workers, 1u, 100'000u,
                 "The largest fleet that --find tries.");
-  flags.Text("svg", &v->svg, "File for a plot of the fleets that --find has tried.");
+  flags.Text(
+      "svg", &v->svg,
+      "File for a plot: of the fleets that --find has tried, or of the workers over time with "
+      "--autoscale.");
   flags.Text(
       "json", &v->json,
       "File for the report in JSON. - prints it to the standard output instead of the table.");

@@ -13,7 +13,15 @@ namespace continuo::cli {
 
 // The flags of `continuo simulate`, with their defaults.
 struct SimulateFlags : WorkloadFlags {
-  uint32_t workers = 1, gateways = 1;
+  std::optional<uint32_t> workers;  // 1, or the autoscaler's minimum
+  uint32_t gateways = 1;
+  std::string autoscale;  // MIN..MAX; empty: the fleet keeps its size
+  std::string autoscale_by = "hpa";
+  double kv_occupancy = 0.7;
+  int64_t queued_tokens = 8192;
+  absl::Duration scale_down = absl::Seconds(300);
+  absl::Duration worker_start = absl::Seconds(60);
+  absl::Duration drain_grace = absl::Seconds(5);
   std::string cost;  // A path; empty takes an example.
   std::string routing_policy = "least_loaded";
   uint32_t concurrency = 16;
@@ -29,7 +37,7 @@ struct SimulateFlags : WorkloadFlags {
   std::string slo;            // The argument of ParseSlo; empty: none.
   std::string find = "none";  // Or "workers".
   uint32_t max_workers = 1024;
-  std::string svg;   // A path, with --find.
+  std::string svg;   // A path, with --find or --autoscale.
   std::string json;  // A path; "-" prints the JSON instead of the table.
 };
 

@@ -29,8 +29,8 @@ absl::Status ConnectionReset() { return absl::UnavailableError("Connection reset
 
 }  // namespace
 
-SimulatedWorker::SimulatedWorker(int number, const WorkerProfile* profile, EventLoop* loop,
-                                 const Network* network, WorkerEvents events,
+SimulatedWorker::SimulatedWorker(int number, bool runs, const WorkerProfile* profile,
+                                 EventLoop* loop, const Network* network, WorkerEvents events,
                                  const TestHooks* hooks)
     : number_(number),
       address_(absl::StrCat("worker-", number, ":50051")),
@@ -40,8 +40,9 @@ SimulatedWorker::SimulatedWorker(int number, const WorkerProfile* profile, Event
       network_(*network),
       events_(std::move(events)),
       hooks_(*hooks),
-      clock_(loop),
-      process_(std::make_unique<WorkerProcess>(profile, ++num_processes_, hooks)) {}
+      clock_(loop) {
+  if (runs) process_ = std::make_unique<WorkerProcess>(profile, ++num_processes_, hooks);
+}
 
 SimulatedWorker::~SimulatedWorker() = default;
 
@@ -265,6 +266,7 @@ void SimulatedWorker::Crash() {
     }
     events_.on_exit();
   });
+  if (events_.on_down) events_.on_down();
 }
 
 void SimulatedWorker::Restart() {
@@ -317,6 +319,15 @@ void SimulatedWorker::ExitIfDrained() {
       process_->inbox.empty()) {
     Crash();
   }
+}
+
+std::optional<WorkerGauges> SimulatedWorker::Gauges() const {
+  if (process_ == nullptr || process_->frozen_until > clock_.Elapsed()) return std::nullopt;
+  const engine::EngineMetrics& metrics = process_->metrics;
+  return WorkerGauges{
+      .kv_occupancy = static_cast<double>(metrics.kv_blocks_used.load()) /
+                      static_cast<double>(std::max<int64_t>(1, metrics.kv_blocks_total.load())),
+      .waiting_tokens = static_cast<double>(metrics.waiting_prompt_tokens.load())};
 }
 
 absl::Status SimulatedWorker::CheckInvariants() {

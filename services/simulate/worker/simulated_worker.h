@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,9 +23,17 @@ namespace continuo::simulate {
 // The others hear this of a worker, after the network's delay. The events outlive the worker.
 struct WorkerEvents {
   std::function<void(const v1::WatchLoadResponse&)> on_report;
+  // The process has ended; called at once, and may be null.
+  std::function<void()> on_down;
   // The process has ended, and with it the connections.
   std::function<void()> on_exit;
   std::function<void(bool not_serving)> on_health;
+};
+
+// The metrics of a worker that an autoscaler looks at, as Prometheus gets them.
+struct WorkerGauges {
+  double kv_occupancy = 0;  // continuo_kv_blocks_used / continuo_kv_blocks_total
+  double waiting_tokens = 0;
 };
 
 // A worker whose scheduler, KV blocks, queue quota and pace of reports are the real ones, while its
@@ -32,9 +41,9 @@ struct WorkerEvents {
 // waits for the device, an event follows after the time that the step costs. Not thread-safe.
 class SimulatedWorker {
  public:
-  // Everything passed outlives the worker.
-  SimulatedWorker(int number, const WorkerProfile* profile, EventLoop* loop, const Network* network,
-                  WorkerEvents events, const TestHooks* hooks);
+  // Everything passed outlives the worker. It has a process if it `runs`.
+  SimulatedWorker(int number, bool runs, const WorkerProfile* profile, EventLoop* loop,
+                  const Network* network, WorkerEvents events, const TestHooks* hooks);
   ~SimulatedWorker();
 
   // A call has arrived, with so much time left. The stream gets responses, and an end unless it is
@@ -61,6 +70,8 @@ class SimulatedWorker {
   // last.
   void Drain(absl::Duration grace);
   MachineClock& clock() { return clock_; }
+  // What a scrape gets; nothing if no process answers.
+  std::optional<WorkerGauges> Gauges() const;
 
   // Calls the one of the WorkerProcess; OK without a process.
   absl::Status CheckInvariants();
@@ -68,6 +79,7 @@ class SimulatedWorker {
   // Numbers the processes from 1; the last one's.
   uint64_t process_number() const { return num_processes_; }
   bool is_running() const { return process_ != nullptr; }
+  bool is_draining() const { return is_running() && process_->state == v1::WORKER_STATE_DRAINING; }
 
   int number() const { return number_; }
   const std::string& address() const { return address_; }

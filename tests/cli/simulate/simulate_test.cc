@@ -161,6 +161,87 @@ TEST_F(SimulateTest, ARollingUpdateMovesStreamsAndLosesNone) {
   EXPECT_GT(report()["migrations"], 5);
 }
 
+TEST_F(SimulateTest, AnAutoscalerFollowsTheLoad) {
+  flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.02, "per_token": 0.001},
+                                       "kv_blocks": 64, "max_running": 8})");
+  flags_.rate = 12;
+  flags_.requests.reset();
+  flags_.duration = absl::Minutes(4);
+  flags_.autoscale = "1..6";
+  flags_.autoscale_by = "keda";
+  flags_.queued_tokens = 300;
+  flags_.worker_start = absl::Seconds(20);
+  flags_.slo = "ttft_p50=1s";
+  flags_.svg = folder_.path() / "workers.svg";
+  EXPECT_EQ(Run(), 0) << err_.str();
+  const auto json = report();
+  EXPECT_EQ(json["slo"]["holds"], true);
+  EXPECT_EQ(json["workers"], 1);
+  EXPECT_GT(json["scaling"]["most"], 1);
+  EXPECT_EQ(json["scaling"]["workers"][0]["serving"], 1);
+  EXPECT_GT(json["scaling"]["times_up"], 0);
+  const double hours = json["worker_hours"], mean = json["scaling"]["mean"];
+  EXPECT_GE(hours * 3600, 0.99 * mean * static_cast<double>(json["seconds"]));
+  std::stringstream svg;
+  svg << std::ifstream(flags_.svg).rdbuf();
+  EXPECT_THAT(svg.str(), HasSubstr("workers over time"));
+  flags_.json = "";
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("scaling               1 to "));
+  EXPECT_THAT(out_.str(), HasSubstr("worker hours"));
+}
+
+TEST_F(SimulateTest, APoolAtZeroStartsForItsFirstRequest) {
+  flags_.autoscale = "0..2";
+  flags_.autoscale_by = "keda";
+  flags_.worker_start = absl::Seconds(30);
+  flags_.requests = 1;
+  EXPECT_EQ(Run(), 0) << err_.str();
+  EXPECT_EQ(report()["workers"], 0);
+  EXPECT_GT(report()["latency_seconds"]["time_to_first_token"]["max"], 30);
+}
+
+TEST_F(SimulateTest, TheSmallestMinimumOfAnAutoscalerIsFound) {
+  flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.02, "per_token": 0.001},
+                                       "kv_blocks": 64, "max_running": 8})");
+  flags_.rate = 12;
+  flags_.requests = 600;
+  flags_.autoscale = "0..6";
+  flags_.autoscale_by = "keda";
+  flags_.queued_tokens = 300;
+  flags_.slo = "ttft_p99=1s";
+  flags_.find = "workers";
+  EXPECT_EQ(Run(), 0) << err_.str();
+  // A start is longer than the limit, so the pool cannot begin at zero.
+  const int minimum = report()["workers"];
+  EXPECT_GE(minimum, 1);
+  EXPECT_LE(minimum, 6);
+  EXPECT_EQ(report()["fleets"][0]["workers"], 0);
+  EXPECT_GT(report()["fleets"][0]["scaling"]["most"], 0);
+}
+
+TEST_F(SimulateTest, FlagsOfTheAutoscalerNeedEachOther) {
+  const auto error_of = [&](auto change) {
+    const SimulateFlags before = flags_;
+    change();
+    EXPECT_EQ(Run(), 2);
+    flags_ = before;
+    return err_.str();
+  };
+  EXPECT_THAT(error_of([&] { flags_.autoscale = "1-4"; }), HasSubstr("MIN..MAX such as"));
+  EXPECT_THAT(error_of([&] { flags_.autoscale = "4..1"; }), HasSubstr("MIN..MAX such as"));
+  EXPECT_THAT(error_of([&] { flags_.autoscale = "0..4"; }),
+              HasSubstr("a minimum of 0 needs --autoscale_by=keda"));
+  EXPECT_THAT(error_of([&] { flags_.scale_down = absl::Seconds(1); }),
+              HasSubstr("--scale_down needs --autoscale"));
+  EXPECT_THAT(error_of([&] { flags_.workers = 0; }), HasSubstr("no fleet without --autoscale"));
+  EXPECT_THAT(error_of([&] {
+                flags_.autoscale = "2..4";
+                flags_.workers = 5;
+              }),
+              HasSubstr("--workers=5 is not within --autoscale"));
+}
+
 TEST_F(SimulateTest, TheSmallestFleetForAnSloIsFound) {
   flags_.cost = Write("cost.json", R"({"step_seconds": {"fixed": 0.02, "per_token": 0.001},
                                        "kv_blocks": 256, "max_running": 8})");
@@ -182,7 +263,7 @@ TEST_F(SimulateTest, TheSmallestFleetForAnSloIsFound) {
   flags_.workers = static_cast<uint32_t>(workers);
   EXPECT_EQ(Run(), 0) << err_.str();
   EXPECT_EQ(report()["slo"]["holds"], true);
-  flags_.workers -= 1;
+  *flags_.workers -= 1;
   EXPECT_EQ(Run(), 1) << err_.str();
   EXPECT_EQ(report()["slo"]["holds"], false);
 }
@@ -207,7 +288,7 @@ TEST_F(SimulateTest, FlagsOfASearchNeedEachOther) {
   flags_.find = "none";
   flags_.svg = "plot.svg";
   EXPECT_EQ(Run(), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("--svg needs --find"));
+  EXPECT_THAT(err_.str(), HasSubstr("--svg needs --find or --autoscale"));
   flags_.slo = "fast";
   EXPECT_EQ(Run(), 2);
   EXPECT_THAT(err_.str(), HasSubstr("\"fast\": terms are"));
