@@ -40,7 +40,9 @@ class Fleet {
     // The bytes need not be the shortest ones.
     const std::string written = CursorBytes(*cursor);
     CONTINUO_CHECK(written.size() <= bytes.size() && ReadCursorBytes(written) == cursor);
-    std::string text = signer_.Sign(*cursor);
+    std::string text;
+    signer_.SetGeneration(*cursor);
+    signer_.Sign(*cursor, &text);
     const auto read = other_gateway_.Read(text);
     CONTINUO_CHECK(read.ok() && *read == *cursor);
     for (const CursorSigner* const other : {&other_tenant_, &other_request_, &other_fleet_}) {

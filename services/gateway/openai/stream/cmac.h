@@ -24,14 +24,21 @@ class Cmac {
   Cmac& operator=(const Cmac&) = delete;
   ~Cmac();
 
-  Tag Of(std::string_view message);
+  // Messages begin with these blocks from now on, whose part of the chain is computed here once.
+  // The size is a multiple of kBytes.
+  void SetBegin(std::string_view blocks);
+  // The tag of the message that consists of the begin and of `rest`, which is not empty unless the
+  // begin is.
+  Tag Of(std::string_view rest);
 
  private:
-  // Encrypts the padded message as one chain from a block of zeros, and keeps its last block.
-  void Encrypt();
+  // Encrypts the padded message as one chain from the block `from`, and keeps its last block.
+  void Encrypt(const Tag& from);
 
   EVP_CIPHER_CTX* const cipher_;
-  Tag chain_ = {};      // the last block of the chain so far
+  Tag chain_ = {};  // the last block of the chain so far
+  Tag begin_ = {};  // the last block of the chain of what messages begin with
+  bool has_begin_ = false;
   Tag whole_, padded_;  // subkeys for messages of whole blocks, and for others
   std::string padded_message_, encrypted_;
 };

@@ -12,9 +12,14 @@ constexpr size_t kMaxUnits = 4096;
 // An id as gateways make it, and a fingerprint as workers do, become half as long.
 constexpr std::string_view kIdPrefix = "req-";
 constexpr size_t kDigits = 32;
+// What is written at most: a number, an amount, a unit, and a place other than its units.
+constexpr size_t kMaxNumberBytes = 10;
+constexpr size_t kMaxAmountBytes = (1 + Amount::kNumKinds) * kMaxNumberBytes;
+constexpr size_t kMaxUnitBytes = kMaxAmountBytes + sizeof(Cursor::Unit::hash);
+constexpr size_t kMaxPlaceBytes = 1 + 4 * kMaxNumberBytes + kMaxAmountBytes;
 
 enum NameFlags : uint8_t { kShortId = 1, kShortFingerprint = 2 };
-enum PlaceFlags : uint8_t { kExact = 1, kAtEnd = 2, kLast = 4 };
+enum PlaceFlags : uint8_t { kExact = 1, kAtEnd = 2, kLast = 4, kSkips = 8, kOneUnit = 16 };
 
 bool IsShort(std::string_view digits) {
   if (digits.size() != kDigits) return false;
@@ -24,9 +29,32 @@ bool IsShort(std::string_view digits) {
   return true;
 }
 
+// These return where what follows is to be written.
+char* WriteNumber(uint64_t value, char* to) {
+  for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);
+  *to++ = static_cast<char>(value);
+  return to;
+}
+
+char* WriteFixed(uint32_t value, char* to) {
+  for (int shift = 0; shift < 32; shift += 8) *to++ = static_cast<char>(value >> shift);
+  return to;
+}
+
+// A mask of the kinds that there are, and their numbers.
+char* WriteAmount(const Amount& amount, char* to) {
+  uint64_t mask = 0;
+  for (size_t i = 0; i < amount.of.size(); ++i) mask |= uint64_t{amount.of[i] != 0} << i;
+  to = WriteNumber(mask, to);
+  for (size_t i = 0; mask >> i != 0; ++i) {
+    if (amount.of[i] != 0) to = WriteNumber(amount.of[i], to);
+  }
+  return to;
+}
+
 void PutNumber(uint64_t value, std::string* bytes) {
-  for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
-  bytes->push_back(static_cast<char>(value));
+  char number[kMaxNumberBytes];
+  bytes->append(number, static_cast<size_t>(WriteNumber(value, number) - number));
 }
 
 void PutText(std::string_view text, bool is_short, std::string* bytes) {
@@ -35,20 +63,6 @@ void PutText(std::string_view text, bool is_short, std::string* bytes) {
   } else {
     PutNumber(text.size(), bytes);
     bytes->append(text);
-  }
-}
-
-void PutFixed(uint32_t value, std::string* bytes) {
-  for (int shift = 0; shift < 32; shift += 8) bytes->push_back(static_cast<char>(value >> shift));
-}
-
-// A mask of the kinds that there are, and their numbers.
-void PutAmount(const Amount& amount, std::string* bytes) {
-  uint64_t mask = 0;
-  for (size_t i = 0; i < amount.of.size(); ++i) mask |= uint64_t{amount.of[i] != 0} << i;
-  PutNumber(mask, bytes);
-  for (const uint64_t number : amount.of) {
-    if (number != 0) PutNumber(number, bytes);
   }
 }
 
@@ -109,11 +123,6 @@ class Reader {
 
 }  // namespace
 
-bool HaveSameName(const Cursor& a, const Cursor& b) {
-  return a.request_id == b.request_id && a.fingerprint == b.fingerprint && a.seed == b.seed &&
-         a.reference_time == b.reference_time;
-}
-
 std::string NameBytes(const Cursor& cursor) {
   std::string bytes;
   const std::string_view id = cursor.request_id;
@@ -129,19 +138,26 @@ std::string NameBytes(const Cursor& cursor) {
 }
 
 void AppendPlaceBytes(const Cursor& cursor, std::string* bytes) {
-  bytes->push_back(static_cast<char>((cursor.is_exact ? kExact : 0) | (cursor.at_end ? kAtEnd : 0) |
-                                     (cursor.is_last ? kLast : 0)));
-  PutNumber(cursor.num_events, bytes);
-  PutNumber(cursor.num_skipped, bytes);
-  if (cursor.num_skipped > 0) {
-    PutNumber(cursor.unit, bytes);
-    PutAmount(cursor.slice, bytes);
+  const bool skips = cursor.num_skipped > 0, is_one = cursor.units.size() == 1;
+  // Every event of a stream has a place, so there is one check of the room for all its numbers.
+  const size_t begin = bytes->size();
+  bytes->resize(begin + kMaxPlaceBytes + cursor.units.size() * kMaxUnitBytes);
+  char* to = bytes->data() + begin;
+  *to++ = static_cast<char>((cursor.is_exact ? kExact : 0) | (cursor.at_end ? kAtEnd : 0) |
+                            (cursor.is_last ? kLast : 0) | (skips ? kSkips : 0) |
+                            (is_one ? kOneUnit : 0));
+  to = WriteNumber(cursor.num_events, to);
+  if (skips) {
+    to = WriteNumber(cursor.num_skipped, to);
+    to = WriteNumber(cursor.unit, to);
+    to = WriteAmount(cursor.slice, to);
   }
-  PutNumber(cursor.units.size(), bytes);
+  if (!is_one) to = WriteNumber(cursor.units.size(), to);
   for (const Cursor::Unit& unit : cursor.units) {
-    PutAmount(unit.amount, bytes);
-    if (!unit.amount.is_zero()) PutFixed(unit.hash, bytes);
+    to = WriteAmount(unit.amount, to);
+    if (!unit.amount.is_zero()) to = WriteFixed(unit.hash, to);
   }
+  bytes->resize(static_cast<size_t>(to - bytes->data()));
 }
 
 std::string CursorBytes(const Cursor& cursor) {
@@ -164,12 +180,12 @@ std::optional<Cursor> ReadCursorBytes(std::string_view bytes) {
   cursor.at_end = (flags & kAtEnd) != 0;
   cursor.is_last = (flags & kLast) != 0;
   cursor.num_events = reader.Number();
-  cursor.num_skipped = static_cast<uint32_t>(reader.Number());
-  if (cursor.num_skipped > 0) {
+  if ((flags & kSkips) != 0) {
+    cursor.num_skipped = static_cast<uint32_t>(reader.Number());
     cursor.unit = static_cast<uint32_t>(reader.Number());
     cursor.slice = reader.ReadAmount();
   }
-  const uint64_t num_units = reader.Number();
+  const uint64_t num_units = (flags & kOneUnit) != 0 ? 1 : reader.Number();
   if (!reader.is_good() || num_units > kMaxUnits) return std::nullopt;
   for (uint64_t i = 0; i < num_units; ++i) {
     Cursor::Unit& unit = cursor.units.emplace_back();

@@ -41,14 +41,12 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
-// The cursor as bytes: mostly some seventy of them for one choice. What names the generation comes
+// The cursor as bytes: mostly some sixty of them for one choice. What names the generation comes
 // first, and is the same in all cursors of a stream; the place is behind it. Times count in
 // seconds.
 std::string CursorBytes(const Cursor& cursor);
 std::string NameBytes(const Cursor& cursor);
 void AppendPlaceBytes(const Cursor& cursor, std::string* bytes);
-// True if both have the same NameBytes.
-bool HaveSameName(const Cursor& a, const Cursor& b);
 
 // Any bytes may be passed; nullopt where they are no cursor.
 std::optional<Cursor> ReadCursorBytes(std::string_view bytes);

@@ -3,20 +3,44 @@
 
 #include <openssl/crypto.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "services/base/check.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
 constexpr std::string_view kPurpose = "continuo stream cursor";
-constexpr char kVersion = 2;
-constexpr size_t kTagBytes = Cmac::kBytes, kDigestBytes = 4;
+constexpr char kVersion = 3;
+// A tag of 64 bits. See 0216-http-streams.
+constexpr size_t kTagBytes = 8, kDigestBytes = 2;
 constexpr size_t kMaxTextBytes = 64 << 10;
+
+// Three bytes are four characters of base64.
+constexpr size_t kGroupBytes = 3;
+constexpr char kBase64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+// Appends what absl::WebSafeBase64Escape would write, without a text of its own on the way.
+void AppendBase64(std::string_view bytes, std::string* text) {
+  constexpr int kDigitBits = 6;
+  char digits[4];
+  while (!bytes.empty()) {
+    const size_t size = std::min(bytes.size(), kGroupBytes);
+    uint32_t group = 0;
+    for (size_t i = 0; i < kGroupBytes; ++i) {
+      group = group << 8 | (i < size ? static_cast<uint8_t>(bytes[i]) : 0);
+    }
+    for (int i = 0; i < 4; ++i) digits[i] = kBase64[group >> (3 - i) * kDigitBits & 63];
+    text->append(digits, size + 1);
+    bytes.remove_prefix(size);
+  }
+}
 
 absl::Status InvalidCursor() {
   return protocol::WithReason(
@@ -48,20 +72,25 @@ CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
       begin_(BeginOf(body)),
       mac_(keys_.front()) {}
 
-const std::string& CursorSigner::Sign(const Cursor& cursor) {
-  if (names_.empty() || !HaveSameName(cursor, named_)) {
-    named_.request_id = cursor.request_id;
-    named_.fingerprint = cursor.fingerprint;
-    named_.seed = cursor.seed;
-    named_.reference_time = cursor.reference_time;
-    names_ = begin_ + NameBytes(cursor);
-  }
-  bytes_ = names_;
+void CursorSigner::SetGeneration(const Cursor& cursor) {
+  bytes_ = begin_ + NameBytes(cursor);
+  num_name_ = bytes_.size();
+  const std::string_view name = bytes_;
+  num_begin_ = num_name_ / Cmac::kBytes * Cmac::kBytes;
+  mac_.SetBegin(name.substr(0, num_begin_));
+  num_encoded_ = num_name_ / kGroupBytes * kGroupBytes;
+  name_text_.clear();
+  AppendBase64(name.substr(0, num_encoded_), &name_text_);
+}
+
+void CursorSigner::Sign(const Cursor& cursor, std::string* text) {
+  CONTINUO_CHECK(num_name_ > 0);
+  bytes_.resize(num_name_);
   AppendPlaceBytes(cursor, &bytes_);
-  const Cmac::Tag tag = mac_.Of(bytes_);
-  bytes_.append(reinterpret_cast<const char*>(tag.data()), tag.size());
-  absl::WebSafeBase64Escape(bytes_, &text_);
-  return text_;
+  const Cmac::Tag tag = mac_.Of(std::string_view(bytes_).substr(num_begin_));
+  bytes_.append(reinterpret_cast<const char*>(tag.data()), kTagBytes);
+  text->append(name_text_);
+  AppendBase64(std::string_view(bytes_).substr(num_encoded_), text);
 }
 
 absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {

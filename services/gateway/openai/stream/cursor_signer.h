@@ -20,9 +20,12 @@ class CursorSigner {
   CursorSigner(const FleetSecret& secret, std::string_view tenant, std::string_view body);
   const std::string& tenant() const { return tenant_; }
 
-  // At most some hundred bytes for one choice, of letters, digits, - and _.
-  // Good until the next call.
-  const std::string& Sign(const Cursor& cursor);
+  // Sets the generation that the cursors of the next calls are of: what they begin with is the same
+  // for all, and computed here once.
+  void SetGeneration(const Cursor& cursor);
+  // Appends the text of a cursor of that generation: mostly less than a hundred letters, digits, -
+  // and _ for one choice.
+  void Sign(const Cursor& cursor, std::string* text);
   // INVALID_ARGUMENT if the text is none that a gateway made for this tenant; ABORTED if it is of
   // another request. Both have reasons.
   absl::StatusOr<Cursor> Read(std::string_view text) const;
@@ -30,11 +33,13 @@ class CursorSigner {
  private:
   const std::string tenant_;
   const std::vector<FleetSecret::Mac> keys_;  // the first one signs
-  const std::string begin_;                   // of the bytes of each cursor
+  const std::string begin_;                   // of all cursors' bytes
   Cmac mac_;
-  Cursor named_;       // whose names_ are
-  std::string names_;  // what all its cursors begin with
-  std::string bytes_, text_;
+  size_t num_name_ = 0;     // bytes of what names the generation
+  size_t num_begin_ = 0;    // of them, whole blocks, which mac_ has as its begin
+  size_t num_encoded_ = 0;  // of them, those whose text is name_text_
+  std::string name_text_;
+  std::string bytes_;  // the name, and the place of the last cursor
 };
 
 }  // namespace continuo::gateway::openai

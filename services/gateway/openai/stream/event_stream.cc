@@ -50,6 +50,7 @@ EventStream::EventStream(Answer* answer, const Shape& shape, std::unique_ptr<Cur
       num_to_skip_(begin_.num_skipped) {
   const int num_choices = shape.num_prompts * shape.num_sequences;
   units_.resize(num_choices == 1 ? 1 : static_cast<size_t>(num_choices + shape.num_prompts));
+  if (signer_ != nullptr) signer_->SetGeneration(now_);
   now_.units.assign(units_.size(), {});
   now_.num_skipped = 0;
   now_.slice = {};
@@ -80,6 +81,7 @@ void EventStream::OnAccepted(const v1::Accepted& accepted) {
   if (accepted.inexact() || accepted.fingerprint().empty()) now_.is_exact = false;
   if (!std::exchange(has_fingerprint_, true)) {
     now_.fingerprint = accepted.fingerprint();
+    if (signer_ != nullptr) signer_->SetGeneration(now_);
   } else if (now_.fingerprint != accepted.fingerprint()) {
     now_.is_exact = false;
   }
@@ -183,52 +185,72 @@ absl::Status EventStream::Send(int prompt, size_t number, const v1::GenerateResp
     answer_->Add(prompt, batch, events);
     return absl::OkStatus();
   }
-  Unit& unit = units_[number];
   const Amount amount = AmountOf(batch);
   if (resumed_ && begin_.at_end && !amount.is_zero()) return OtherGeneration();
-  made_.clear();
-  answer_->Add(prompt, batch, &made_);
-  const auto tell = [&](Unit& told) {
-    now_.units[number] = {.amount = told.amount, .hash = told.hash.value()};
-  };
-  tell(unit);
+  const size_t begin = events->size();
+  answer_->Add(prompt, batch, events);
+  const std::string_view made = std::string_view(*events).substr(begin);
+  if (made.empty()) {
+    Deliver(number, amount, batch);
+    return absl::OkStatus();
+  }
+  if (num_to_skip_ == 0 && made.find(kEventEnd) + kEventEnd.size() == made.size()) {
+    // One event, as nearly always, stays where it is.
+    Move(number, amount, batch, /*is_last=*/true);
+    events->resize(events->size() - kEventEnd.size());
+    EndEvent(events);
+    return absl::OkStatus();
+  }
+  made_ = made;
+  events->resize(begin);
   std::string_view left = made_;
   while (!left.empty()) {
     const std::string_view event = NextEvent(&left);
-    ++now_.num_events;
-    if (left.empty() && !amount.is_zero()) {
-      // Behind the last one the batch is delivered.
-      Unit after = unit;
-      after.amount += amount;
-      after.hash.Add(batch);
-      tell(after);
-      now_.num_skipped = 0;
-      now_.slice = {};
-    } else {
-      now_.unit = static_cast<uint32_t>(number);
-      now_.num_skipped = ++unit.num_events;
-      now_.slice = amount;
-    }
+    Move(number, amount, batch, left.empty());
     if (resumed_ && !begin_.at_end && num_to_skip_ > 0 && number == begin_.unit) {
       --num_to_skip_;
     } else {
-      AppendEvent(event, now_, events);
+      AppendEvent(event, events);
     }
   }
-  if (amount.is_zero()) return absl::OkStatus();
-  unit.amount += amount;
-  unit.hash.Add(batch);
-  unit.num_events = 0;
-  tell(unit);
-  now_.num_skipped = 0;
-  now_.slice = {};
   return absl::OkStatus();
 }
 
-void EventStream::AppendEvent(std::string_view event, const Cursor& cursor, std::string* events) {
+void EventStream::Move(size_t number, const Amount& amount, const v1::GenerateResponse& batch,
+                       bool is_last) {
+  ++now_.num_events;
+  if (is_last && !amount.is_zero()) {
+    // Behind the last one the batch is delivered.
+    Deliver(number, amount, batch);
+    return;
+  }
+  now_.unit = static_cast<uint32_t>(number);
+  now_.num_skipped = ++units_[number].num_events;
+  now_.slice = amount;
+}
+
+void EventStream::Deliver(size_t number, const Amount& amount, const v1::GenerateResponse& batch) {
+  if (amount.is_zero()) return;
+  Unit& unit = units_[number];
+  unit.amount += amount;
+  unit.hash.Add(batch);
+  unit.num_events = 0;
+  now_.units[number] = {.amount = unit.amount, .hash = unit.hash.value()};
+  now_.num_skipped = 0;
+  now_.slice = {};
+}
+
+void EventStream::AppendEvent(std::string_view event, std::string* events) {
   events->append(event);
+  EndEvent(events);
+}
+
+void EventStream::EndEvent(std::string* events) {
   // Some clients look for data at the begin of an event.
-  if (signer_ != nullptr) events->append("\nid: ").append(signer_->Sign(cursor));
+  if (signer_ != nullptr) {
+    events->append("\nid: ");
+    signer_->Sign(now_, events);
+  }
   events->append(kEventEnd);
 }
 
@@ -247,7 +269,7 @@ absl::Status EventStream::AddEnd(std::string* events) {
     now_.num_skipped = ++num_skipped;
     now_.is_last = left.empty();
     if (resumed_ && begin_.at_end && num_skipped <= begin_.num_skipped) continue;
-    AppendEvent(event, now_, events);
+    AppendEvent(event, events);
   }
   return absl::OkStatus();
 }

@@ -69,8 +69,13 @@ class EventStream {
                     std::string* events);
   void OnAccepted(const v1::Accepted& accepted);
   size_t UnitOf(int prompt, const v1::Delta* delta) const;
-  // Appends one event of the answer with its id. True if the client has not had it.
-  void AppendEvent(std::string_view event, const Cursor& cursor, std::string* events);
+  void Deliver(size_t unit, const Amount& amount, const v1::GenerateResponse& batch);
+  // Moves the cursor behind the next event that a batch of this amount makes.
+  void Move(size_t unit, const Amount& amount, const v1::GenerateResponse& batch, bool is_last);
+  // Appends one event of the answer with its id.
+  void AppendEvent(std::string_view event, std::string* events);
+  // Ends an event, whose lines are there, with its id.
+  void EndEvent(std::string* events);
 
   Answer* const answer_;
   const Shape shape_;

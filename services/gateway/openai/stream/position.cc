@@ -86,9 +86,7 @@ DeliveredHash::DeliveredHash() { hashes_.fill(kFnvBasis); }
 void DeliveredHash::Add(const v1::GenerateResponse& batch) {
   for (const v1::Delta& delta : batch.deltas()) {
     for (const uint32_t id : delta.token_ids()) {
-      for (int shift = 0; shift < 32; shift += 8) {
-        hashes_[0] = (hashes_[0] ^ (id >> shift & 0xff)) * kFnvPrime;
-      }
+      hashes_[0] = (hashes_[0] ^ id) * kFnvPrime;
     }
     Hash(delta.text(), &hashes_[1]);
     Hash(delta.reasoning(), &hashes_[2]);

@@ -30,12 +30,16 @@ struct Amount {
   std::array<uint64_t, kNumKinds> of = {};
 
   bool operator==(const Amount&) const = default;
-  bool is_zero() const { return *this == Amount{}; }
+  bool is_zero() const {
+    uint64_t any = 0;
+    for (const uint64_t number : of) any |= number;
+    return any == 0;
+  }
   Amount& operator+=(const Amount& other);
 };
 
 // A hash of all that was delivered of one unit; the same however it was divided. FNV-1a of each
-// kind, mixed.
+// kind's bytes, and of whole ids, mixed.
 class DeliveredHash {
  public:
   DeliveredHash();

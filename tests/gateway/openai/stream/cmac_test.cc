@@ -68,5 +68,20 @@ TEST(CmacTest, IsOpenSslsForEverySizeAndAnyKey) {
   }
 }
 
+TEST(CmacTest, ABeginThatIsSetCountsAsTheMessagesFirstBlocks) {
+  const Key key = {1, 2, 3};
+  std::string message(70, '\0');
+  for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<char>(i);
+  Cmac cmac(key);
+  for (const size_t begin : {48, 16, 32, 0}) {
+    cmac.SetBegin(message.substr(0, begin));
+    for (size_t size = begin + 1; size <= message.size(); ++size) {
+      ASSERT_EQ(cmac.Of(message.substr(begin, size - begin)),
+                OpenSslsOf(key, message.substr(0, size)))
+          << begin << ' ' << size;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace continuo::gateway::openai

@@ -38,6 +38,13 @@ Cursor SomeCursor() {
   return cursor;
 }
 
+std::string TextOf(CursorSigner& signer, const Cursor& cursor) {
+  std::string text;
+  signer.SetGeneration(cursor);
+  signer.Sign(cursor, &text);
+  return text;
+}
+
 TEST(CursorSignerTest, WhatIsSignedIsRead) {
   CursorSigner signer(CursorSecret({1}), "t", kBody);
   std::vector<Cursor> cursors = {Cursor(), SomeCursor(), SomeCursor(), SomeCursor()};
@@ -48,7 +55,7 @@ TEST(CursorSignerTest, WhatIsSignedIsRead) {
   cursors[3].request_id = "req-ABCDEF6789abcdef0123456789abcdef";  // digits of another kind
   cursors[3].at_end = cursors[3].is_last = true;
   for (const Cursor& cursor : cursors) {
-    const absl::StatusOr<Cursor> read = signer.Read(signer.Sign(cursor));
+    const absl::StatusOr<Cursor> read = signer.Read(TextOf(signer, cursor));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(*read, cursor);
   }
@@ -59,16 +66,37 @@ TEST(CursorSignerTest, ACursorIsShortAndHasNoCharacterThatAnHttpHeaderLacks) {
   Cursor cursor = SomeCursor();
   cursor.units.resize(1);
   cursor.num_skipped = 0;
-  const std::string text = signer.Sign(cursor);
-  EXPECT_LT(text.size(), 130u);
+  const std::string text = TextOf(signer, cursor);
+  EXPECT_LT(text.size(), 100u);
   EXPECT_EQ(
       text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
       std::string::npos);
 }
 
+TEST(CursorSignerTest, ACursorDoesNotDependOnWhatWasSignedBefore) {
+  CursorSigner signer(CursorSecret({1}), "t", kBody);
+  // Names of each length as to blocks of the cipher and groups of three bytes.
+  for (size_t size = 0; size < 50; ++size) {
+    Cursor cursor = SomeCursor();
+    cursor.request_id = std::string(size, 'x');
+    signer.SetGeneration(cursor);
+    for (uint64_t num_events : {1, 127, 128, 100000}) {
+      cursor.num_events = num_events;
+      std::string text = "before";
+      signer.Sign(cursor, &text);
+      CursorSigner fresh(CursorSecret({1}), "t", kBody);
+      EXPECT_EQ(text, "before" + TextOf(fresh, cursor)) << size;
+      EXPECT_TRUE(fresh.Read(text.substr(6)).ok()) << size;
+      std::string bytes;
+      ASSERT_TRUE(absl::WebSafeBase64Unescape(text.substr(6), &bytes));
+      EXPECT_EQ(absl::WebSafeBase64Escape(bytes), text.substr(6));
+    }
+  }
+}
+
 TEST(CursorSignerTest, EachChangedCharacterIsRefused) {
   CursorSigner signer(CursorSecret({1}), "t", kBody);
-  const std::string text = signer.Sign(SomeCursor());
+  const std::string text = TextOf(signer, SomeCursor());
   for (size_t i = 0; i < text.size(); ++i) {
     for (const char c : {'A', '7', '_', '=', ' '}) {
       std::string changed = text;
@@ -85,7 +113,8 @@ TEST(CursorSignerTest, EachChangedCharacterIsRefused) {
 }
 
 TEST(CursorSignerTest, OthersCursorsAreRefused) {
-  const std::string text = CursorSigner(CursorSecret({1}), "t", kBody).Sign(SomeCursor());
+  CursorSigner signer(CursorSecret({1}), "t", kBody);
+  const std::string text = TextOf(signer, SomeCursor());
   const absl::Status of_tenant = CursorSigner(CursorSecret({1}), "u", kBody).Read(text).status();
   EXPECT_EQ(of_tenant.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(protocol::ReasonOf(of_tenant), protocol::kReasonInvalidCursor);
@@ -103,7 +132,8 @@ TEST(CursorSignerTest, OthersCursorsAreRefused) {
 }
 
 TEST(CursorSignerTest, ACursorOutlivesAChangeOfTheSecret) {
-  const std::string text = CursorSigner(CursorSecret({1}), "t", kBody).Sign(SomeCursor());
+  CursorSigner signer(CursorSecret({1}), "t", kBody);
+  const std::string text = TextOf(signer, SomeCursor());
   EXPECT_TRUE(CursorSigner(CursorSecret({2, 1}), "t", kBody).Read(text).ok());
   EXPECT_FALSE(CursorSigner(CursorSecret({2, 3}), "t", kBody).Read(text).ok());
 }
