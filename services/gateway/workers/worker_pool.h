@@ -37,7 +37,7 @@ struct WorkerPoolOptions {
   // that of all workers together.
   absl::Duration min_report_interval = absl::Milliseconds(100);
   absl::Duration min_report_interval_at_most = absl::Milliseconds(500);
-  absl::Duration min_report_interval_per_worker = absl::Microseconds(250);
+  absl::Duration min_report_interval_per_worker = absl::Microseconds(330);
   absl::Duration max_report_interval = absl::Milliseconds(500);
   absl::Duration max_report_interval_at_most = absl::Seconds(1);
   absl::Duration max_report_interval_per_worker = absl::Microseconds(500);
