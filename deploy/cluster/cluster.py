@@ -125,9 +125,9 @@ def at(pod, port):
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def metrics(address):
+def metrics(address, path="/metrics"):
     """A pod's page as {series: value}; the host has a route to every pod."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as page:
         lines = page.read().decode().splitlines()
     return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if l and l[0] != "#"}
 

@@ -16,6 +16,7 @@ import traceback
 import cluster
 import step_faults
 import step_install
+import step_picker
 import step_scaling
 import step_trust
 import step_updates
@@ -41,6 +42,7 @@ STEPS = [
     step_updates.models_are_downloaded,
     step_scaling.zero_and_back_beside_a_second_model,
     step_updates.canary_is_seen_in_metrics,
+    step_picker.endpoint_picker_chooses_gateways,
     step_scaling.gateways_scale_on_cpu,
     step_scaling.autoscaling_on_kv_occupancy,
     step_scaling.autoscaling_on_queued_tokens,

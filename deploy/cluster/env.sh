@@ -11,6 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${PROMETHEUS_VERSION:=0.53.3}"  # the module's name for 2.53
 : "${PROMETHEUS_ADAPTER_VERSION:=0.12.0}"
 : "${METRICS_SERVER_VERSION:=0.7.2}"
+: "${EPP_VERSION:=1.5.0}"  # the last of its module that has the whole endpoint picker
 BIN=$K8S_ROOT/bin SRC=$K8S_ROOT/src RUN=$K8S_ROOT/run PKI=$K8S_ROOT/pki LOG=$K8S_ROOT/log
 mkdir -p "$BIN" "$SRC" "$RUN/pids" "$PKI" "$LOG"
 export KUBECONFIG=$PKI/admin.conf
