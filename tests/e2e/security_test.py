@@ -240,6 +240,11 @@ class MetricsToken(unittest.TestCase):
             with self.assertRaises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(call, timeout=WAIT_S)
             self.assertEqual(refused.exception.code, 404)
+        # What endpoint pickers read, who have none, names nobody.
+        with urllib.request.urlopen(f"http://{gateway.http_address}/metrics/load", timeout=WAIT_S) as answer:
+            lines = [line.split() for line in answer.read().decode().splitlines() if line[0] != "#"]
+        self.assertEqual(sorted(lines), [["continuo_gateway_open_streams", "0"], ["continuo_gateway_queued_requests", "0"],
+                                         ["continuo_gateway_saturation_ratio", "0"]])
         write(new)
         for program in (worker, gateway):
             fleet.wait_until(lambda program=program: get(program, "metrics", new)[0] == 200, "the new token")
