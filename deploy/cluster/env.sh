@@ -12,6 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${PROMETHEUS_ADAPTER_VERSION:=0.12.0}"
 : "${METRICS_SERVER_VERSION:=0.7.2}"
 : "${EPP_VERSION:=1.5.0}"  # the last of its module that has the whole endpoint picker
+: "${KEDA_VERSION:=2.18.0}"  # tests/helm/crds.py has the same
 BIN=$K8S_ROOT/bin SRC=$K8S_ROOT/src RUN=$K8S_ROOT/run PKI=$K8S_ROOT/pki LOG=$K8S_ROOT/log
 mkdir -p "$BIN" "$SRC" "$RUN/pids" "$PKI" "$LOG"
 export KUBECONFIG=$PKI/admin.conf

@@ -63,6 +63,7 @@ for family in $families; do
       deploy/cluster/client_image.sh
       "$here/import.sh" build/images/*.tar
       "$here/monitoring.sh"
+      "$here/keda.sh"
       steps ;;
     ipv6)
       [ "$families" != ipv6 ] || deploy/images/build.sh
