@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """scripts/release.sh in two clones of this commit: all files of the release are there, hold what they should, and
-are the same bytes in both. What it needs of build/, but for the programs, is this checkout's."""
+are the same bytes in both. Tools and the crates of others are those of this checkout's build/."""
 import hashlib
 import json
 import os
@@ -27,7 +27,7 @@ def run(*command, **keywords):
 def clone(folder):
     run("git", "clone", "-q", "--shared", ROOT, folder)
     (folder / "build").mkdir()
-    for tools in ("venv", "tools", "npm", "oras"):
+    for tools in ("venv", "tools", "npm", "oras", "cargo"):
         if (ROOT / "build" / tools).exists():
             (folder / "build" / tools).symlink_to(ROOT / "build" / tools)
     return folder
