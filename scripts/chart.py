@@ -34,7 +34,7 @@ OWNED = {
     "worker": {"model", "model_name", "worker_name", "device", "listen", "metrics_listen",
                *OTLP, "tls_cert_file", "tls_key_file", "tls_ca_file", "tls_client_names", "token_file",
                "metrics_token_file", "open_inference", "tensor_parallel",
-               "weights_cache", "drain_grace", "describe", "help", "version"},
+               "weights_cache", "drain_grace", "describe", "calibrate", "help", "version"},
 }
 # Flags without which a program does not look at the others.
 NEEDED = {"gateway": ["--workers=host:1"], "worker": ["--model=folder"]}

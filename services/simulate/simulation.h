@@ -23,14 +23,14 @@
 #include "services/simulate/simulated_client.h"
 #include "services/simulate/simulated_gateway.h"
 #include "services/simulate/worker/simulated_worker.h"
-#include "services/simulate/worker/worker_profile.h"
+#include "services/worker/profile/worker_profile.h"
 
 namespace continuo::simulate {
 
 struct SimulationOptions {
   int workers = 1, gateways = 1;  // workers at the begin, where an autoscaler changes their number
   std::optional<AutoscalerOptions> autoscaler;
-  WorkerProfile profile;
+  profile::WorkerProfile profile;
   GatewayOptions gateway;
   // A message from a client to a gateway takes so long, and one from there to a worker.
   absl::Duration network_delay = absl::Microseconds(200);

@@ -90,6 +90,9 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
                        "Print what would be loaded, with its memory and what is missing, and exit "
                        "with 0 where the model would run, else with 1. registry: what the program "
                        "can load, as JSON; needs no model.");
+  flags.Switch("calibrate", &c.calibrate,
+               "Load the model, measure what its steps cost, print that in JSON for `continuo "
+               "simulate --cost`, and exit. Takes about a minute; the machine should be idle.");
   flags.Text(
       "model_name", &c.model_name,
       "Name that clients use for the model. Default: the name of its folder, of its GGUF file "
@@ -196,6 +199,10 @@ std::string Contradiction(const WorkerConfig& c) {
   }
   if ((c.speculation == "draft") != !c.draft_model.empty()) {
     return "--speculation=draft and --draft_model need each other";
+  }
+  if (c.calibrate && !c.describe.empty()) return "--calibrate and --describe exclude each other";
+  if (c.calibrate && c.speculation == "draft") {
+    return "--calibrate measures one model, without --draft_model";
   }
   if (c.load.device.fp8_fast_accumulation && c.load.precision.weights != "fp8") {
     return "--fp8_fast_accumulation needs --weights=fp8";

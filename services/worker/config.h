@@ -19,6 +19,7 @@ namespace continuo::worker {
 struct WorkerConfig {
   // The form that --describe asks for: "text", "json" or "registry". Empty: the worker serves.
   std::string describe;
+  bool calibrate = false;
   // Why the place of the model was not found, where `describe` has to tell it.
   absl::Status place_status;
   std::string model_name;  // default: the name of the model's folder

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// continuo-worker: flags, then WorkerProcess, or what --describe asks for.
+// continuo-worker: flags, then WorkerProcess, or what --describe or --calibrate asks for.
 
 #include <iostream>
 
@@ -8,6 +8,7 @@
 #include "services/common/process.h"
 #include "services/worker/config.h"
 #include "services/worker/print_facts.h"
+#include "services/worker/print_profile.h"
 #include "services/worker/worker_process.h"
 
 int main(int argc, char** argv) {
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   continuo::common::PrepareProcess();
   continuo::common::SetLogLevel(parsed.config.log_level);
   continuo::kernels::PrepareDevices(parsed.config.load.device.device);
+  if (parsed.config.calibrate) return continuo::worker::PrintProfile(parsed.config, std::cout);
   continuo::worker::WorkerProcess process(std::move(parsed.config));
   process.Run();
   return 0;

@@ -244,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, ScaledSeedsTest, ::testing::Range(0, kParts));
 TEST(AutoscalerTest, AWorkerThatRunsWithoutAPodIsFound) {
   EventLoop loop;
   Network network(absl::ZeroDuration());
-  WorkerProfile profile = ExampleProfile();
+  profile::WorkerProfile profile = profile::ExampleProfile();
   profile.engine.num_blocks = 64;
   TestHooks hooks;
   std::vector<std::unique_ptr<SimulatedWorker>> workers;

@@ -88,6 +88,8 @@ ALLOWED = {
     "services/worker/engine": "services/base services/worker/model services/worker/engine/types "
                               "services/worker/engine/requests services/worker/engine/estimate "
                               "services/worker/engine/draft services/worker/engine/schedule",
+    "services/worker/profile": "services/base services/worker/model services/worker/engine/types "
+                               "services/worker/engine/kv services/worker/engine/estimate",
     "services/worker/server/constraint": "services/base services/protocol services/worker/engine/types services/worker/text "
                                          "services/worker/text/grammar services/worker/text/response",
     "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
@@ -107,7 +109,7 @@ ALLOWED = {
                        "services/worker/describe services/worker/hub services/worker/model/checkpoint "
                        "services/worker/model/description "
                        "services/worker/model/load services/worker/engine "
-                       "services/worker/engine/draft services/worker/text services/worker/text/response "
+                       "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
     "services/gateway/identity": "services/base services/protocol",
     "services/gateway/requests": "services/base services/protocol proto",
@@ -161,21 +163,23 @@ ALLOWED = {
     "services/simulate/worker": "services/base services/protocol proto services/gateway/relay "
                                 "services/simulate/event services/worker/engine services/worker/engine/estimate "
                                 "services/worker/engine/requests services/worker/engine/schedule "
-                                "services/worker/engine/types services/worker/model services/worker/server/lifetime",
+                                "services/worker/engine/types services/worker/model services/worker/profile "
+                                "services/worker/server/lifetime",
     "services/simulate/scaling": "services/base services/gateway/scaler services/simulate/event "
                                  "services/simulate/worker",
     "services/simulate": "services/base services/protocol proto services/gateway/admission "
                          "services/gateway/discovery services/gateway/relay "
                          "services/gateway/requests services/gateway/routing services/gateway/scaler services/gateway/workers "
-                         "services/simulate/event services/simulate/scaling services/simulate/worker",
+                         "services/simulate/event services/simulate/scaling services/simulate/worker "
+                         "services/worker/profile",
     "services/cli/client": "services/base services/common services/common/grpc services/common/trust "
                            "services/protocol proto",
     "services/cli/bench": "services/base services/common services/common/grpc proto services/cli/client",
     "services/cli/chat": "services/base services/common proto services/cli/client",
     "services/cli/fleet": "services/base services/common/grpc services/protocol proto services/cli/client "
-                          "services/simulate/worker services/worker/engine/estimate",
+                          "services/worker/engine/estimate services/worker/profile",
     "services/cli/simulate": "services/base services/common services/gateway/routing services/simulate "
-                             "services/simulate/worker services/cli/bench services/cli/client",
+                             "services/simulate/worker services/worker/profile services/cli/bench services/cli/client",
     "services/cli": "services/common services/cli/client services/cli/bench services/cli/chat services/cli/fleet "
                     "services/cli/simulate",
 }

@@ -76,6 +76,8 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({"--describe=registry"}), -1) << "needs no model";
   EXPECT_EQ(ExitCode({"--describe"}), 2);
   EXPECT_EQ(ExitCode({"--model=m", "--describe=xml"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--describe", "--calibrate"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--calibrate", "--speculation=draft", "--draft_model=d"}), 2);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--model=m", "--isa=scalar", "--drain_grace=30s"}), -1);

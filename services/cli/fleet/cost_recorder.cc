@@ -5,7 +5,7 @@
 
 #include "services/base/status_macros.h"
 #include "services/protocol/proto_time.h"
-#include "services/simulate/worker/worker_profile.h"
+#include "services/worker/profile/worker_profile.h"
 
 namespace continuo::cli {
 namespace {
@@ -47,13 +47,13 @@ absl::StatusOr<std::string> CostRecorder::Profile() const {
       load_->max_running_requests() == 0) {
     return absl::FailedPreconditionError("the worker has not told the size of its KV cache");
   }
-  simulate::WorkerProfile profile;
+  profile::WorkerProfile profile;
   ASSIGN_OR_RETURN(profile.step, fit_.Fit());
   profile.name = load_->worker() + ", " + load_->model();
   profile.engine.num_blocks = static_cast<int>(std::min(load_->total_kv_blocks(), 1u << 26));
   profile.engine.block_size = static_cast<int>(std::min(load_->block_size_tokens(), 1024u));
   profile.engine.max_running = static_cast<int>(std::min(load_->max_running_requests(), 1u << 20));
-  return FormatProfile(profile);
+  return profile::FormatProfile(profile);
 }
 
 double CostRecorder::Error() const {

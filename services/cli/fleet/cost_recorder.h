@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "continuo/v1/worker.pb.h"
-#include "services/simulate/worker/cost_fit.h"
 #include "services/worker/engine/estimate/step_cost.h"
+#include "services/worker/profile/cost_fit.h"
 
 namespace continuo::cli {
 
@@ -36,7 +36,7 @@ class CostRecorder {
 
   std::optional<v1::WatchLoadResponse> load_;
   std::optional<Pending> pending_;
-  simulate::CostFit fit_;
+  profile::CostFit fit_;
 };
 
 }  // namespace continuo::cli

@@ -25,18 +25,19 @@
 #include "services/gateway/routing/policy.h"
 #include "services/simulate/simulation.h"
 #include "services/simulate/worker/answer.h"
+#include "services/worker/profile/worker_profile.h"
 
 namespace continuo::cli {
 namespace {
 
-absl::StatusOr<simulate::WorkerProfile> LoadProfile(const std::string& path) {
-  if (path.empty()) return simulate::ExampleProfile();
+absl::StatusOr<profile::WorkerProfile> LoadProfile(const std::string& path) {
+  if (path.empty()) return profile::ExampleProfile();
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad()) {
     return absl::NotFoundError(absl::StrCat("cannot read the cost \"", path, "\""));
   }
-  auto profile = simulate::ParseProfile(text);
+  auto profile = profile::ParseProfile(text);
   if (profile.ok()) return profile;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", profile.status().message()));
 }
@@ -127,7 +128,7 @@ absl::StatusOr<Scenario> MakeScenario(const SimulateFlags& flags) {
   Scenario scenario;
   ASSIGN_OR_RETURN(scenario.workload, MakeWorkloadOptions(flags));
   ASSIGN_OR_RETURN(scenario.options.profile, LoadProfile(flags.cost));
-  simulate::WorkerProfile& profile = scenario.options.profile;
+  profile::WorkerProfile& profile = scenario.options.profile;
   const int64_t capacity = int64_t{profile.engine.num_blocks} * profile.engine.block_size;
   profile.max_context_tokens =
       static_cast<int>(std::min<int64_t>(profile.max_context_tokens, capacity));

@@ -29,7 +29,7 @@ absl::Status ConnectionReset() { return absl::UnavailableError("Connection reset
 
 }  // namespace
 
-SimulatedWorker::SimulatedWorker(int number, bool runs, const WorkerProfile* profile,
+SimulatedWorker::SimulatedWorker(int number, bool runs, const profile::WorkerProfile* profile,
                                  EventLoop* loop, const Network* network, WorkerEvents events,
                                  const TestHooks* hooks)
     : number_(number),
@@ -177,7 +177,7 @@ void SimulatedWorker::BeginStep() {
   }
   const absl::Duration begin = p.in_flight.empty() ? clock_.Elapsed() : p.in_flight.back().end;
   p.in_flight.push_back({.begin = begin,
-                         .end = begin + profile_.step.Of(LoadOf(plan)) * slowness_,
+                         .end = begin + profile_.step.Of(profile::LoadOf(plan)) * slowness_,
                          .result = p.Sample(plan)});
   if (!profile_.is_asynchronous) Deliver();
 }

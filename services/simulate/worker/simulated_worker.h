@@ -15,8 +15,8 @@
 #include "services/simulate/event/event_loop.h"
 #include "services/simulate/event/network.h"
 #include "services/simulate/worker/worker_process.h"
-#include "services/simulate/worker/worker_profile.h"
 #include "services/simulate/worker/worker_stream.h"
+#include "services/worker/profile/worker_profile.h"
 
 namespace continuo::simulate {
 
@@ -42,7 +42,7 @@ struct WorkerGauges {
 class SimulatedWorker {
  public:
   // Everything passed outlives the worker. It has a process if it `runs`.
-  SimulatedWorker(int number, bool runs, const WorkerProfile* profile, EventLoop* loop,
+  SimulatedWorker(int number, bool runs, const profile::WorkerProfile* profile, EventLoop* loop,
                   const Network* network, WorkerEvents events, const TestHooks* hooks);
   ~SimulatedWorker();
 
@@ -106,7 +106,7 @@ class SimulatedWorker {
 
   const int number_;
   const std::string address_, name_;
-  const WorkerProfile& profile_;
+  const profile::WorkerProfile& profile_;
   EventLoop& loop_;
   const Network& network_;
   const WorkerEvents events_;

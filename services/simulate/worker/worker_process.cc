@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kMinReportInterval = absl::Milliseconds(100);
 constexpr absl::Duration kMaxReportInterval = absl::Milliseconds(500);
 
-engine::EngineOptions EngineOptionsOf(const WorkerProfile& profile) {
+engine::EngineOptions EngineOptionsOf(const profile::WorkerProfile& profile) {
   engine::EngineOptions options = profile.engine;
   options.vocab_size = kVocabularySize;
   options.drafter = nullptr;
@@ -28,17 +28,17 @@ engine::EngineOptions EngineOptionsOf(const WorkerProfile& profile) {
 // Lets Calibrate measure the profile: the device of a clock of its own.
 class ProfileExecutor : public model::Executor, public Clock {
  public:
-  explicit ProfileExecutor(const StepTime* step) : step_(*step) {}
+  explicit ProfileExecutor(const profile::StepTime* step) : step_(*step) {}
 
   absl::Time Now() const override { return absl::UnixEpoch() + elapsed_; }
   absl::Status Start(const model::StepPlan& plan, model::MaskFiller) override {
-    elapsed_ += step_.Of(LoadOf(plan));
+    elapsed_ += step_.Of(profile::LoadOf(plan));
     return absl::OkStatus();
   }
   absl::StatusOr<model::StepResult> Finish() override { return model::StepResult(); }
 
  private:
-  const StepTime& step_;
+  const profile::StepTime& step_;
   absl::Duration elapsed_;
 };
 
@@ -52,7 +52,7 @@ int64_t FairnessSlack(const engine::EngineOptions& options) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const WorkerProfile* worker_profile, uint64_t number,
+WorkerProcess::WorkerProcess(const profile::WorkerProfile* worker_profile, uint64_t number,
                              const TestHooks* test_hooks)
     : profile(*worker_profile),
       hooks(*test_hooks),

@@ -19,13 +19,13 @@
 #include "continuo/v1/worker.pb.h"
 #include "services/gateway/relay/worker_call.h"
 #include "services/simulate/worker/fairness_check.h"
-#include "services/simulate/worker/worker_profile.h"
 #include "services/simulate/worker/worker_stream.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/engine/rate_meter.h"
 #include "services/worker/engine/requests/queue_quota.h"
 #include "services/worker/engine/schedule/scheduler.h"
 #include "services/worker/engine/types/metrics.h"
+#include "services/worker/profile/worker_profile.h"
 #include "services/worker/server/lifetime/load_board.h"
 
 namespace continuo::simulate {
@@ -82,7 +82,8 @@ struct WorkerProcess {
   };
 
   // Calibrates the scheduler. Everything passed outlives the process.
-  WorkerProcess(const WorkerProfile* worker_profile, uint64_t number, const TestHooks* test_hooks);
+  WorkerProcess(const profile::WorkerProfile* worker_profile, uint64_t number,
+                const TestHooks* test_hooks);
 
   // The request of a call, without its deadline, and the call without its stream. INVALID_ARGUMENT
   // if its continuation is none of the answer.
@@ -98,7 +99,7 @@ struct WorkerProcess {
   // Checks what must hold when no request is open.
   absl::Status CheckAtRest() const;
 
-  const WorkerProfile& profile;
+  const profile::WorkerProfile& profile;
   const TestHooks& hooks;
   const std::string incarnation;
   engine::EngineMetrics metrics;

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "services/protocol/proto_time.h"
-#include "services/simulate/worker/worker_profile.h"
+#include "services/worker/profile/worker_profile.h"
 #include "tests/cli/fleet/steps.h"
 
 namespace continuo::cli {
@@ -52,7 +52,7 @@ TEST(CostRecorderTest, TheFileHasTheCostAndTheSizeOfTheWorker) {
   recorder.Take(Steps(200, absl::ZeroDuration()));
   const auto json = recorder.Profile();
   ASSERT_TRUE(json.ok()) << json.status();
-  const auto profile = simulate::ParseProfile(*json);
+  const auto profile = profile::ParseProfile(*json);
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_EQ(profile->name, "w0, tiny");
   EXPECT_EQ(profile->engine.num_blocks, 640);
@@ -69,7 +69,7 @@ TEST(CostRecorderTest, AShortPauseIsTheHostsAndALongOneIsIdle) {
     CostRecorder recorder;
     recorder.Take(LoadOf(640));
     recorder.Take(Steps(200, absl::Milliseconds(pause)));
-    const auto profile = simulate::ParseProfile(*recorder.Profile());
+    const auto profile = profile::ParseProfile(*recorder.Profile());
     ASSERT_TRUE(profile.ok()) << profile.status();
     EXPECT_NEAR(profile->step.fixed, fixed, 1e-4) << pause;
   }

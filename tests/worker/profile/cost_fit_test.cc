@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/worker/cost_fit.h"
+#include "services/worker/profile/cost_fit.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <random>
 
-namespace continuo::simulate {
+namespace continuo::profile {
 namespace {
 
 constexpr StepTime kTruth = {
@@ -89,4 +89,4 @@ TEST(CostFitTest, AFewStepsAreTooFew) {
 }
 
 }  // namespace
-}  // namespace continuo::simulate
+}  // namespace continuo::profile

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/worker/worker_profile.h"
+#include "services/worker/profile/worker_profile.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 
-namespace continuo::simulate {
+namespace continuo::profile {
 namespace {
 
 using Json = nlohmann::json;
@@ -170,4 +170,4 @@ std::string FormatProfile(const WorkerProfile& profile) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace continuo::simulate
+}  // namespace continuo::profile

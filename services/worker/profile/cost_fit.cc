@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/worker/cost_fit.h"
+#include "services/worker/profile/cost_fit.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace continuo::simulate {
+namespace continuo::profile {
 namespace {
 
 // Scales that give the coefficients about the same size.
@@ -78,4 +78,4 @@ double CostFit::Error(const StepTime& step) const {
   return std::sqrt(sum / static_cast<double>(num_steps_));
 }
 
-}  // namespace continuo::simulate
+}  // namespace continuo::profile

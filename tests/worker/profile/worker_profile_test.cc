@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/simulate/worker/worker_profile.h"
+#include "services/worker/profile/worker_profile.h"
 
 #include <gmock/gmock.h>
 
-namespace continuo::simulate {
+namespace continuo::profile {
 namespace {
 
 using ::testing::HasSubstr;
@@ -98,4 +98,4 @@ TEST(WorkerProfileTest, TheWorkOfAPlanIsWhatTheSchedulerCounts) {
 }
 
 }  // namespace
-}  // namespace continuo::simulate
+}  // namespace continuo::profile

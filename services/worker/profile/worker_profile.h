@@ -10,7 +10,7 @@
 #include "services/worker/engine/types/options.h"
 #include "services/worker/model/step_plan.h"
 
-namespace continuo::simulate {
+namespace continuo::profile {
 
 // The duration of a step as a function of its work, as engine::StepCost fits it. All in seconds.
 struct StepTime {
@@ -46,4 +46,4 @@ absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json);
 // Writes a file of --cost, with all members.
 std::string FormatProfile(const WorkerProfile& profile);
 
-}  // namespace continuo::simulate
+}  // namespace continuo::profile

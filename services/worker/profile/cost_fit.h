@@ -6,11 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/simulate/worker/worker_profile.h"
 #include "services/worker/engine/estimate/quadratic.h"
 #include "services/worker/engine/estimate/step_cost.h"
+#include "services/worker/profile/worker_profile.h"
 
-namespace continuo::simulate {
+namespace continuo::profile {
 
 // Fits a StepTime to the steps of a real worker by least squares, with no term below 0. As in
 // engine::StepCost, errors are relative to what steps of about the same size take, so that small
@@ -42,4 +42,4 @@ class CostFit {
   int64_t num_steps_ = 0;
 };
 
-}  // namespace continuo::simulate
+}  // namespace continuo::profile
