@@ -32,6 +32,16 @@ bool ParseLength(const std::string& text, uint32_t* value) {
   return absl::SimpleAtoi(text, value) && *value >= 1 && *value <= kMaxTokens;
 }
 
+// A gap between two arrivals, of mean 1: the hyperexponential distribution of two phases with
+// balanced means that has this coefficient of variation. 1 gives the exponential distribution.
+double Gap(std::mt19937_64& random, double variation) {
+  if (variation <= 1) return Exponential(random, 1);
+  const double square = variation * variation;
+  const double often = 0.5 * (1 + std::sqrt((square - 1) / (square + 1)));
+  const double share = Unit(random) < often ? often : 1 - often;
+  return Exponential(random, 1 / (2 * share));
+}
+
 enum class Column { kIgnored, kPrompt, kOutput, kSeconds, kMilliseconds, kDate };
 
 Column ColumnOf(const std::string& title) {
@@ -94,9 +104,41 @@ absl::Status ParseCsvLine(const std::vector<Column>& columns, const std::string&
   return absl::OkStatus();
 }
 
-absl::Status ParseJsonLine(const std::string& line, TraceRow* row) {
+// The titles of a CSV file may be those of a recording of this form.
+absl::Status CheckTitles(const std::vector<std::string>& titles, TraceForm form) {
+  if (form == TraceForm::kAny) return absl::OkStatus();
+  const auto has = [&](const char* title) {
+    return std::ranges::any_of(titles, [&](const std::string& given) {
+      return absl::StripAsciiWhitespace(given) == title;
+    });
+  };
+  if (form == TraceForm::kAzure && has("TIMESTAMP") && has("ContextTokens") &&
+      has("GeneratedTokens")) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      form == TraceForm::kAzure
+          ? "no recording of Azure: its columns are TIMESTAMP, ContextTokens, "
+            "GeneratedTokens"
+          : "no recording of Mooncake: it has JSON lines");
+}
+
+absl::Status CheckMembers(const nlohmann::json& object, TraceForm form) {
+  if (form == TraceForm::kAny) return absl::OkStatus();
+  if (form == TraceForm::kMooncake && object.contains("timestamp") &&
+      object.contains("input_length") && object.contains("output_length")) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      form == TraceForm::kAzure
+          ? "no recording of Azure: it is CSV"
+          : "no recording of Mooncake: its members are timestamp, input_length, output_length");
+}
+
+absl::Status ParseJsonLine(const std::string& line, TraceForm form, TraceRow* row) {
   const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  RETURN_IF_ERROR(CheckMembers(object, form));
   for (const auto& [key, value] : object.items()) {
     if (key == "hash_ids" && value.is_array()) {
       for (const auto& name : value) {
@@ -148,7 +190,7 @@ uint32_t LengthDistribution::Sample(std::mt19937_64& random) const {
   return first_;
 }
 
-absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text) {
+absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text, TraceForm form) {
   std::vector<TraceRow> rows;
   std::vector<Column> columns;
   size_t number = 0;
@@ -162,6 +204,7 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text) {
     const bool json = line[0] == '{';
     if (!json && columns.empty()) {
       const std::vector<std::string> titles = absl::StrSplit(line, ',');
+      RETURN_IF_ERROR(CheckTitles(titles, form));
       for (const std::string& title : titles) {
         columns.push_back(ColumnOf(std::string(absl::StripAsciiWhitespace(title))));
       }
@@ -172,7 +215,7 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text) {
     }
     TraceRow& row = rows.emplace_back();
     const absl::Status status =
-        json ? ParseJsonLine(line, &row) : ParseCsvLine(columns, line, &row);
+        json ? ParseJsonLine(line, form, &row) : ParseCsvLine(columns, line, &row);
     if (!status.ok() || row.prompt_tokens == 0 || row.output_tokens == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("line ", number, ": ",
@@ -192,13 +235,13 @@ absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text) {
   return rows;
 }
 
-absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path) {
+absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path, TraceForm form) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad()) {
     return absl::NotFoundError(absl::StrCat("cannot read the trace \"", path, "\""));
   }
-  auto rows = ParseTrace(text);
+  auto rows = ParseTrace(text, form);
   if (rows.ok()) return rows;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", rows.status().message()));
 }
@@ -225,7 +268,7 @@ PlannedRequest Workload::Next() {
   }
   if (options_.rate > 0) {
     request.arrival = now_;
-    now_ += absl::Seconds(Exponential(random_, 1 / options_.rate));
+    now_ += absl::Seconds(Gap(random_, options_.burstiness) / options_.rate);
   }
   if (options_.max_context_tokens > 1) {
     const uint32_t context = options_.max_context_tokens;

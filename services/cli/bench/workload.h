@@ -46,8 +46,14 @@ inline constexpr uint32_t kTraceBlockTokens = 512;
 // GeneratedTokens or num_decode_tokens; arrival_s in seconds, timestamp in milliseconds or
 // TIMESTAMP as a date (CSV); hash_ids (JSON) for block names. INVALID_ARGUMENT names the file, the
 // line and the error.
-absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path);
-absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text);
+//
+// A recording that is named has to have that one's form: Azure's three columns, Mooncake's three
+// members.
+enum class TraceForm { kAny, kAzure, kMooncake };
+absl::StatusOr<std::vector<TraceRow>> LoadTrace(const std::string& path,
+                                                TraceForm form = TraceForm::kAny);
+absl::StatusOr<std::vector<TraceRow>> ParseTrace(std::string_view text,
+                                                 TraceForm form = TraceForm::kAny);
 
 // The parameters of a workload.
 struct WorkloadOptions {
@@ -57,6 +63,8 @@ struct WorkloadOptions {
   std::vector<TraceRow> trace;
   // Requests per second, at random times (Poisson). 0 takes the trace's arrivals, if any.
   double rate = 0;
+  // The coefficient of variation of the gaps between these times, from 1 to 20. 1 is Poisson.
+  double burstiness = 1;
   // Divides the trace's arrivals.
   double trace_speed = 1;
   // Every prompt begins with one of num_prefixes prefixes of this length.

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
+#include "services/cli/bench/workload_flags.h"
 #include "tests/testing/shared_data.h"
+#include "tests/testing/temp_folder.h"
 
 namespace continuo::cli {
 namespace {
@@ -92,6 +95,54 @@ TEST(WorkloadTest, PoissonArrivalsHaveTheRate) {
   }
   EXPECT_NEAR(absl::ToDoubleSeconds(last), n / 50.0, 10);
   EXPECT_NEAR(squares / n, 2, 0.2);  // Of an exponential distribution: twice its mean squared.
+}
+
+TEST(WorkloadTest, BurstyArrivalsHaveTheirVariationAndKeepTheRate) {
+  for (const double variation : {2.0, 4.0}) {
+    WorkloadOptions options = Options();
+    options.rate = 50;
+    options.burstiness = variation;
+    Workload workload(options);
+    const int n = 200'000;
+    double squares = 0;
+    absl::Duration last;
+    for (int i = 0; i < n; ++i) {
+      const absl::Duration arrival = workload.Next().arrival;
+      squares += std::pow(absl::ToDoubleSeconds(arrival - last) * 50, 2);
+      last = arrival;
+    }
+    EXPECT_NEAR(absl::ToDoubleSeconds(last) * 50 / n, 1, 0.05);
+    EXPECT_NEAR(std::sqrt(squares / n - 1), variation, 0.1 * variation);
+  }
+}
+
+WorkloadFlags TraceFlag(const std::string& trace, double rate = 0) {
+  WorkloadFlags flags;
+  flags.trace = trace;
+  flags.rate = rate;
+  return flags;
+}
+
+TEST(WorkloadFlagsTest, ATraceMayBeNamed) {
+  EXPECT_EQ(MakeWorkloadOptions(TraceFlag("poisson", 5))->burstiness, 1);
+  EXPECT_EQ(MakeWorkloadOptions(TraceFlag("bursty", 5))->burstiness, 4);
+  EXPECT_EQ(MakeWorkloadOptions(TraceFlag("bursty:2.5", 5))->burstiness, 2.5);
+  testing::TempFolder folder;
+  const std::string azure = folder.path() / "azure.csv", mooncake = folder.path() / "mooncake";
+  std::ofstream(azure) << "TIMESTAMP,ContextTokens,GeneratedTokens\nXXX,107,15\n";
+  std::ofstream(mooncake) << R"({"timestamp": 0, "input_length": 700, "output_length": 5})";
+  EXPECT_EQ(MakeWorkloadOptions(TraceFlag("azure:" + azure))->trace.size(), 1u);
+  EXPECT_EQ(MakeWorkloadOptions(TraceFlag("mooncake:" + mooncake))->trace.size(), 1u);
+
+  const auto error = [](const WorkloadFlags& flags) {
+    return std::string(MakeWorkloadOptions(flags).status().message());
+  };
+  EXPECT_THAT(error(TraceFlag("poisson")), HasSubstr("--trace=poisson needs --rate"));
+  EXPECT_THAT(error(TraceFlag("bursty:nan", 5)), HasSubstr("a number from 1 to 20"));
+  EXPECT_THAT(error(TraceFlag("bursty:0.5", 5)), HasSubstr("a number from 1 to 20"));
+  EXPECT_THAT(error(TraceFlag("azure")), HasSubstr("--trace=azure:FILE reads it"));
+  EXPECT_THAT(error(TraceFlag("azure:" + mooncake)), HasSubstr("no recording of Azure"));
+  EXPECT_THAT(error(TraceFlag("mooncake:" + azure)), HasSubstr("no recording of Mooncake"));
 }
 
 TEST(WorkloadTest, PrefixesAreSharedInTurn) {
