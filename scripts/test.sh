@@ -54,6 +54,13 @@ fi
 
 echo "== tests, the slow ones included"
 run_tests release
+echo "== simulated fleets: ${FLEET_SEEDS:-100000} seeds, and a tenth with an autoscaler"
+fleet_seeds() { # FILTER COUNT: four parts beside each other
+  seq 0 3 | CONTINUO_SEEDS=0:$2 xargs -P "$JOBS" -I{} nice -n 10 build/release/tests/simulate_test \
+    --gtest_brief=1 --gtest_filter="Parts/$1.*/{}"
+}
+fleet_seeds SeedsTest "${FLEET_SEEDS:-100000}"
+fleet_seeds ScaledSeedsTest $((${FLEET_SEEDS:-100000} / 10))
 echo "== CUDA 12: the worker, kernels for sm_80 and sm_90a, host code over a shim"
 scripts/build.sh cuda12 continuo-worker continuo_cuda_kernels kernels_cuda_runtime_test step_bench
 run_tests cuda12 -R '^kernels/cuda/(machine_code|linked_worker|runtime/)'
