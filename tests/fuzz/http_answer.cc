@@ -129,13 +129,20 @@ void CheckEvents(std::string_view text, bool is_whole) {
     std::string_view event = text.substr(0, end);
     text.remove_prefix(end + 2);
     CONTINUO_CHECK(!is_over);
-    if (event == ": keep-alive") continue;
+    // A comment is an event's first line, or where events have no ids a block of its own.
+    constexpr std::string_view kComment = ": keep-alive";
+    while (event.starts_with(kComment) && event.size() > kComment.size()) {
+      CONTINUO_CHECK(event[kComment.size()] == '\n');
+      event.remove_prefix(kComment.size() + 1);
+    }
+    if (event == kComment) continue;
     CONTINUO_CHECK(event.starts_with("data: "));
     event.remove_prefix(6);
     // All but that of an error can be gone on behind.
-    const size_t id = event.find("\nid: ");
-    const bool has_id = id != std::string_view::npos;
-    if (has_id) event = event.substr(0, id);
+    const size_t more = event.find('\n');
+    const bool has_id = more != std::string_view::npos;
+    if (has_id) CONTINUO_CHECK(event.substr(more).find("\nid: ") != std::string_view::npos);
+    event = event.substr(0, more);
     if (event == "[DONE]") {
       is_over = true;
       continue;

@@ -235,6 +235,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
   EventStream stream(
       &answer, {.num_prompts = static_cast<int>(num_prompts), .num_sequences = call.num_sequences},
       std::move(call.start.signer), std::move(call.start.begin), call.start.is_resumed);
+  stream.TellRetry();
   absl::Duration last_sent = start;
   std::string events;
   while (num_prompts > 0) {
@@ -256,7 +257,8 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       if (connection.client_gone()) co_return;
       if (woken || options_.clock->Now() >= call.deadline) continue;
       if (!begun && silence > absl::ZeroDuration()) continue;
-      if (!std::exchange(begun, true)) co_await BeginEvents(connection, call.headers);
+      if (!std::exchange(begun, true))
+        co_await BeginEvents(connection, call.headers, call.start.has_ids);
       // Nobody but a person reads it.
       if (queue.is_sent()) {
         co_await connection.SendComment();
@@ -301,7 +303,8 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       // The part that the client has had is being generated again.
       if (options_.clock->Elapsed() - last_sent < limits.keepalive_interval) continue;
       last_sent = options_.clock->Elapsed();
-      if (!std::exchange(begun, true)) co_await BeginEvents(connection, call.headers);
+      if (!std::exchange(begun, true))
+        co_await BeginEvents(connection, call.headers, call.start.has_ids);
       co_await connection.SendComment();
       if (connection.client_gone()) co_return;
       continue;
@@ -326,7 +329,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
         co_return;
       }
       begun = true;
-      co_await BeginEvents(connection, call.headers);
+      co_await BeginEvents(connection, call.headers, call.start.has_ids);
     }
     if (!status.ok()) {
       stream.AddError(status, ErrorBody(call.errors, status), &events);

@@ -168,13 +168,31 @@ TEST_F(ApiTest, ASilentStreamIsKeptOpenByComments) {
   HttpLimits limits;
   limits.keepalive_interval = absl::Milliseconds(5);
   StartServer(limits);
-  service_.SetScript({.hold_at = 2});
-  HttpClient client = Connect();
-  client.Post(kCompletionsPath, kStream);
-  const std::string comment = ": keep-alive\n\n\r\n";
-  EXPECT_THAT(client.ReadUntil(comment), HasSubstr(comment));
-  service_.Release();
-  EXPECT_THAT(client.ReadUntil("0\r\n\r\n"), HasSubstr("[DONE]"));
+  // A blank line behind a comment would be an empty event to a reader that has an id already.
+  for (const auto& [header, comment] : std::vector<std::pair<std::string, std::string>>{
+           {"", "\r\n: keep-alive\n\r\n"},
+           {"x-event-ids: false\r\n", "\r\n: keep-alive\n\n\r\n"}}) {
+    service_.SetScript({.hold_at = 2});
+    HttpClient client = Connect();
+    client.Post(kCompletionsPath, kStream, header);
+    const std::string begin = client.ReadUntil(comment);
+    EXPECT_THAT(begin, HasSubstr(comment));
+    service_.Release();
+    const std::string rest = client.ReadUntil("0\r\n\r\n");
+    EXPECT_THAT(rest, HasSubstr("[DONE]"));
+    EXPECT_EQ(rest.find("\nid: ") != std::string::npos, header.empty());
+  }
+}
+
+TEST_F(ApiTest, AStreamWithIdsTellsOnceHowSoonToComeAgain) {
+  StartServer();
+  const std::string whole = Post(kCompletionsPath, kStream).body();
+  const size_t retry = whole.find("\nretry: 1000\nid: ");
+  ASSERT_NE(retry, std::string::npos);
+  EXPECT_LT(retry, whole.find("\n\n")) << "it is a line of the first event";
+  EXPECT_EQ(whole.find("retry: ", retry + 8), std::string::npos);
+  EXPECT_THAT(Post(kCompletionsPath, kStream, "x-event-ids: false\r\n").body(),
+              Not(HasSubstr("retry: ")));
 }
 
 TEST_F(ApiTest, EachPromptIsCountedWithAllThatItKeeps) {
@@ -315,12 +333,12 @@ TEST_F(ApiTest, AStreamThatWaitsGetsItsHeaderAndComments) {
   service_.SetScript({.hold_at = 0});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
-  const std::string begin = client.ReadUntil(": keep-alive\n\n\r\n");
+  const std::string begin = client.ReadUntil(": keep-alive\n\r\n");
   EXPECT_THAT(begin, ::testing::StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(begin, HasSubstr("text/event-stream"));
   EXPECT_THAT(begin, HasSubstr("x-request-id: made-1\r\n"));
   EXPECT_THAT(begin, Not(HasSubstr("data:")));
-  EXPECT_THAT(client.ReadUntil(": keep-alive\n\n\r\n"), HasSubstr(": keep-alive"));
+  EXPECT_THAT(client.ReadUntil(": keep-alive\n\r\n"), HasSubstr(": keep-alive"));
   service_.Release();
   EXPECT_EQ(TextOf(client.ReadUntil("\r\n0\r\n\r\n")), ExpectedText());
 }
@@ -333,7 +351,7 @@ TEST_F(ApiTest, AnErrorAfterTheHeaderOfAWaitingStreamIsItsEvent) {
       {.hold_at = 0, .fail_at = 0, .failure = protocol::FieldError("sampling.top_p", "is odd")});
   HttpClient client = Connect();
   client.Post(kCompletionsPath, kStream);
-  client.ReadUntil(": keep-alive\n\n\r\n");
+  client.ReadUntil(": keep-alive\n\r\n");
   service_.Release();
   const std::string events = client.ReadUntil("\r\n0\r\n\r\n");
   EXPECT_THAT(events, HasSubstr(R"(data: {"error":{"message":"top_p: is odd")"));
@@ -351,7 +369,7 @@ TEST_F(ApiTest, AnAnswerInOnePieceThatWaitsKeepsItsStatus) {
   client.Post(kCompletionsPath, kPrompt);
   ASSERT_TRUE(service_.WaitForHeld(2));
   // By now the stream has its header.
-  waits.ReadUntil(": keep-alive\n\n\r\n");
+  waits.ReadUntil(": keep-alive\n\r\n");
   service_.Release();
   EXPECT_EQ(client.Read().result_int(), 400);
 }

@@ -117,11 +117,11 @@ boost::asio::awaitable<absl::Status> SendEvents(HttpConnection& connection, int6
           co_await connection.Wait(begun ? limits.keepalive_interval : limits.stream_header_delay);
       if (connection.client_gone()) co_return absl::OkStatus();
       if (woken) continue;
-      if (!std::exchange(begun, true)) co_await BeginEvents(connection, {});
+      if (!std::exchange(begun, true)) co_await BeginEvents(connection, {}, /*has_ids=*/false);
       co_await connection.SendComment();
     }
     if (!begun && !events->ok()) co_return events->status();
-    if (!std::exchange(begun, true)) co_await BeginEvents(connection, {});
+    if (!std::exchange(begun, true)) co_await BeginEvents(connection, {}, /*has_ids=*/false);
     const bool is_last = !events->ok() || (*events)->is_last;
     const std::string text =
         events->ok() ? std::move((*events)->text) : ErrorEvent(events->status());

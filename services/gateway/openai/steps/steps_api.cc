@@ -94,7 +94,7 @@ boost::asio::awaitable<absl::Status> StepsApi::Serve(HttpConnection& connection,
     const absl::Time now = clock_->Now();
     if (!begun && (news.is_open || now >= start + limits.stream_header_delay)) {
       begun = true;
-      co_await BeginEvents(connection, {});
+      co_await BeginEvents(connection, {}, /*has_ids=*/false);
     }
     if (news.is_open && !std::exchange(told, true)) {
       const std::string worker = EventOf("worker", WatchedWorkerJson(**load));

@@ -11,6 +11,9 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr std::string_view kEventEnd = "\n\n";
+// How many ms an EventSource waits before it comes again. Other gateways take the stream at once;
+// a browser by itself would wait for some seconds.
+constexpr std::string_view kRetry = "\nretry: 1000";
 
 absl::Status OtherGeneration() {
   return protocol::WithReason(
@@ -248,6 +251,7 @@ void EventStream::AppendEvent(std::string_view event, std::string* events) {
 void EventStream::EndEvent(std::string* events) {
   // Some clients look for data at the begin of an event.
   if (signer_ != nullptr) {
+    if (std::exchange(tells_retry_, false)) events->append(kRetry);
     events->append("\nid: ");
     signer_->Sign(now_, events);
   }

@@ -36,6 +36,8 @@ class EventStream {
   EventStream(Answer* answer, const Shape& shape, std::unique_ptr<CursorSigner> signer,
               Cursor begin, bool resumed);
 
+  // The next event that has an id also tells an EventSource how soon it may come again.
+  void TellRetry() { tells_retry_ = true; }
   // Appends the events of the next response to a prompt. ABORTED, with a reason, if the stream
   // cannot go on since this is another generation than the one before.
   absl::Status Add(int prompt, v1::GenerateResponse response, std::string* events);
@@ -98,6 +100,7 @@ class EventStream {
   std::vector<Held> held_;
   size_t num_held_bytes_ = 0;
   bool has_fingerprint_ = false;
+  bool tells_retry_ = false;
   std::string made_;  // events of a batch
 };
 

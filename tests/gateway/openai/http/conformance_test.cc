@@ -365,7 +365,7 @@ TEST_F(ConformanceTest, AClientThatEndsItsSideIsServedInFull) {
       ASSERT_TRUE(service_.WaitForHeld(static_cast<int>(number) + 1));
       // The server has seen the end of its input once it sends something ahead.
       const std::string ahead =
-          streams && hold_at > 0 ? client.ReadUntil(": keep-alive\n\n\r\n") : client.ReadUntil("H");
+          streams && hold_at > 0 ? client.ReadUntil(": keep-alive\n\r\n") : client.ReadUntil("H");
       service_.Release();
       const std::string answer = ahead + client.ReadToEnd();
       EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
