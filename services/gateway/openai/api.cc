@@ -282,9 +282,11 @@ asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
   if (answer.status.ok()) {
     response.body = std::move(answer.body);
     response.headers = IdHeaders(form);
+    for (auto& header : answer.headers) response.headers.push_back(std::move(header));
   } else {
     dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
     form.names.as_written = answer.as_written;
+    form.names.tool_places = std::move(answer.tool_places);
     response = ErrorResponse(form, answer.status, IdHeaders(form));
   }
   co_await connection.Respond(std::move(response));

@@ -34,6 +34,14 @@ absl::StatusOr<HttpCall> ReadCompletions(Endpoint endpoint, std::string_view bod
   return call;
 }
 
+// The names as the value of a header, which has to be short and of printable ASCII.
+std::string ListOf(const std::vector<std::string>& names) {
+  constexpr size_t kMaxBytes = 256;
+  std::string list = absl::CHexEscape(absl::StrJoin(names, ", "));
+  if (list.size() > kMaxBytes) list.resize(kMaxBytes);
+  return list;
+}
+
 absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
   ASSIGN_OR_RETURN(MessagesCall parsed, ParseMessages(body));
   HttpCall call;
@@ -41,6 +49,8 @@ absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
   // The first event has the number of the prompt's tokens.
   if (parsed.stream) parsed.request.mutable_output()->set_progress(true);
   call.requests.push_back(std::move(parsed.request));
+  call.headers = SkippedToolsHeaders(parsed.tools.skipped);
+  call.names.tool_places = std::move(parsed.tools.places);
   call.names.constraint = std::move(parsed.format_member);
   const MessagesAnswer::Form form = {.stream = parsed.stream,
                                      .shows_thinking = parsed.shows_thinking};
@@ -48,14 +58,6 @@ absl::StatusOr<HttpCall> ReadMessagesCall(std::string_view body) {
     return std::make_unique<MessagesAnswer>(form, std::move(id), std::move(model));
   };
   return call;
-}
-
-// The names as the value of a header, which has to be short and of printable ASCII.
-std::string ListOf(const std::vector<std::string>& names) {
-  constexpr size_t kMaxBytes = 256;
-  std::string list = absl::CHexEscape(absl::StrJoin(names, ", "));
-  if (list.size() > kMaxBytes) list.resize(kMaxBytes);
-  return list;
 }
 
 absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
@@ -66,9 +68,7 @@ absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
   // What the response repeats is kept beside the prompt.
   call.num_copies = 2;
   call.requests.push_back(std::move(parsed.request));
-  if (!parsed.skipped_tools.empty()) {
-    call.headers.emplace_back("x-skipped-tools", ListOf(parsed.skipped_tools));
-  }
+  call.headers = SkippedToolsHeaders(parsed.skipped_tools);
   call.names.tool_places = std::move(parsed.tool_places);
   call.make_answer = [form = std::move(parsed.form)](std::string id, std::string model,
                                                      int64_t created) mutable {
@@ -116,6 +116,11 @@ std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
     return ErrorJson(names, WithResponsesName(form.names.tool_places, status));
   }
   return ErrorJson(form.names, status);
+}
+
+HttpHeaders SkippedToolsHeaders(const std::vector<std::string>& types) {
+  if (types.empty()) return {};
+  return {{"x-skipped-tools", ListOf(types)}};
 }
 
 HttpHeaders IdHeaders(const ErrorForm& form) {

@@ -45,6 +45,9 @@ HttpHeaders IdHeaders(const ErrorForm& form);
 // The answer of HTTP that tells the error, and when to try again.
 HttpResponse ErrorResponse(const ErrorForm& form, const absl::Status& status, HttpHeaders headers);
 
+// The header that names the types of tools that were left out of a request; none if none was.
+HttpHeaders SkippedToolsHeaders(const std::vector<std::string>& types);
+
 // A call as its body has it.
 struct HttpCall {
   bool stream = false;

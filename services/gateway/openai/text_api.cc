@@ -10,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "services/gateway/openai/call_headers.h"
+#include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/text_json.h"
 #include "services/gateway/openai/messages/messages_request.h"
@@ -98,14 +99,16 @@ boost::asio::awaitable<TextApi::Answer> TextApi::Serve(HttpConnection& connectio
     co_return Answer{.body = TokenizeJson(*answer, has_token_strs)};
   }
   if (route == RouteId::kCountTokens) {
-    absl::StatusOr<v1::TokenizeRequest> asked = ParseCountTokens(request.body());
+    absl::StatusOr<CountTokensCall> asked = ParseCountTokens(request.body());
     if (!asked.ok()) co_return Answer{.status = asked.status(), .as_written = true};
+    const MessagesTools tools = std::move(asked->tools);
     const auto answer = co_await Wait<v1::TokenizeResponse>(
         connection, request, [&](const ClientCall& call, auto done) {
-          return service_->AskTokenize(call, *std::move(asked), std::move(done));
+          return service_->AskTokenize(call, std::move(asked->request), std::move(done));
         });
-    if (!answer.ok()) co_return Answer{.status = answer.status()};
-    co_return Answer{.body = absl::StrCat("{\"input_tokens\":", answer->token_ids_size(), "}")};
+    if (!answer.ok()) co_return Answer{.status = answer.status(), .tool_places = tools.places};
+    co_return Answer{.body = absl::StrCat("{\"input_tokens\":", answer->token_ids_size(), "}"),
+                     .headers = SkippedToolsHeaders(tools.skipped)};
   }
   if (route == RouteId::kDetokenize) {
     absl::StatusOr<v1::DetokenizeRequest> asked = ParseDetokenize(request.body());

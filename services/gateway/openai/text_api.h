@@ -4,6 +4,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -23,7 +24,9 @@ class TextApi {
   struct Answer {
     absl::Status status;
     std::string body;
-    bool as_written = false;  // an error names a member of the body, and no field
+    HttpHeaders headers = {};
+    std::vector<int> tool_places = {};  // for an error that names a tool of the request
+    bool as_written = false;            // an error names a member of the body, and no field
   };
 
   // Both outlive the TextApi.

@@ -90,6 +90,13 @@ TEST_F(ErrorFormsTest, AnthropicsRoutesTellTheIdOfEachRequest) {
   const HttpClient::Response counted = Post("/v1/messages/count_tokens", "{" + messages);
   EXPECT_EQ(counted.result_int(), 200) << counted.body();
   EXPECT_NE(counted["request-id"], "");
+  EXPECT_EQ(counted.count("x-skipped-tools"), 0);
+  // Tools that bring no schema are left out, and the answer says so.
+  const std::string tools = R"({"tools":[{"type":"bash_20250124","name":"bash"}],"max_tokens":50,)";
+  EXPECT_EQ(Post("/v1/messages", tools + messages)["x-skipped-tools"], "bash_20250124");
+  const std::string counts = R"({"tools":[{"type":"bash_20250124","name":"bash"}],)";
+  EXPECT_EQ(Post("/v1/messages/count_tokens", counts + messages)["x-skipped-tools"],
+            "bash_20250124");
   const HttpClient::Response wrong = Post("/v1/messages/count_tokens", R"({"nonsense":1})");
   EXPECT_EQ(wrong.result_int(), 400);
   EXPECT_EQ(Json::parse(wrong.body())["request_id"], std::string(wrong["request-id"]));

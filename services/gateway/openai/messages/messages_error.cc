@@ -84,6 +84,8 @@ std::string MessagesParamOf(const ParamNames& names, std::string_view field) {
     std::string_view rest = field.substr(ours.size());
     if (!rest.empty() && rest[0] != '[' && rest[0] != '.') continue;
     if (theirs == "messages") rest = {};
+    const std::string placed = theirs == "tools" ? ToolPlaceOf(names.tool_places, rest) : "";
+    if (theirs == "tools") rest = placed;
     std::string name = absl::StrCat(std::string(theirs), std::string(rest));
     if (theirs == "tools" && name.ends_with(".parameters")) {
       name.replace(name.size() - 10, 10, "input_schema");

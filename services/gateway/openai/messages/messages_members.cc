@@ -100,8 +100,14 @@ constexpr ObjectMember kSourceMembers[] = {
 constexpr ObjectMember kToolResultMembers[] = {
     kType,
     {"tool_use_id", kDone, "the call that is answered", ""},
-    {"content", kDone, "a text, or blocks of text and documents; a message of its own", ""},
+    {"content", kDone,
+     "a text, or blocks of text, documents and references to tools; a message of its own", ""},
     {"is_error", kDone, "true: \"error\" stands in front", ""},
+    kCacheControl,
+};
+constexpr ObjectMember kToolReferenceMembers[] = {
+    kType,
+    {"tool_name", kDone, "of a tool that a search has found; the model reads its name", ""},
     kCacheControl,
 };
 constexpr ObjectMember kToolUseMembers[] = {
@@ -124,7 +130,10 @@ constexpr ObjectMember kRedactedMembers[] = {
     kCacheControl,
 };
 constexpr ObjectMember kToolMembers[] = {
-    {"type", kDone, "\"custom\" or nothing; those that run at Anthropic's servers are refused", ""},
+    {"type", kDone,
+     "\"custom\" or nothing; other types, which bring no schema or run at Anthropic's servers, are "
+     "skipped, and x-skipped-tools of the answer names them",
+     ""},
     {"name", kDone, "of the tool", ""},
     {"description", kDone, "of the tool", ""},
     {"input_schema", kDone, "a JSON schema", ""},
@@ -167,6 +176,7 @@ constinit const ObjectMembers kText = {"`text` block", kTextMembers};
 constinit const ObjectMembers kDocument = {"`document` block", kDocumentMembers};
 constinit const ObjectMembers kDocumentSource = {"`source` of a document", kSourceMembers};
 constinit const ObjectMembers kToolResult = {"`tool_result` block", kToolResultMembers};
+constinit const ObjectMembers kToolReference = {"`tool_reference` block", kToolReferenceMembers};
 constinit const ObjectMembers kToolUse = {"`tool_use` block", kToolUseMembers};
 constinit const ObjectMembers kThinking = {"`thinking` block", kThinkingMembers};
 constinit const ObjectMembers kRedactedThinking = {"`redacted_thinking` block", kRedactedMembers};
@@ -180,10 +190,11 @@ constinit const ObjectMembers kSchemaFormat = {"`output_format` of a schema", kS
 
 std::span<const ObjectMembers* const> Objects() {
   static constexpr const ObjectMembers* kObjects[] = {
-      &kBody,           &kCountBody,   &kMessage,    &kText,           &kDocument,
-      &kDocumentSource, &kToolUse,     &kToolResult, &kThinking,       &kRedactedThinking,
-      &kTool,           &kChoice,      &kToolByName, &kThinkingConfig, &kOutputConfig,
-      &kTextFormat,     &kSchemaFormat};
+      &kBody,          &kCountBody,      &kMessage,          &kText,
+      &kDocument,      &kDocumentSource, &kToolUse,          &kToolResult,
+      &kToolReference, &kThinking,       &kRedactedThinking, &kTool,
+      &kChoice,        &kToolByName,     &kThinkingConfig,   &kOutputConfig,
+      &kTextFormat,    &kSchemaFormat};
   return kObjects;
 }
 

@@ -14,8 +14,8 @@ namespace continuo::gateway::openai::messages {
 extern const ObjectMembers kBody, kCountBody;
 extern const ObjectMembers kMessage;
 // Blocks of content, by their types.
-extern const ObjectMembers kText, kDocument, kDocumentSource, kToolResult, kToolUse, kThinking,
-    kRedactedThinking;
+extern const ObjectMembers kText, kDocument, kDocumentSource, kToolResult, kToolReference, kToolUse,
+    kThinking, kRedactedThinking;
 extern const ObjectMembers kTool;
 // tool_choice, by its types.
 extern const ObjectMembers kChoice, kToolByName;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
@@ -62,8 +63,11 @@ absl::Status AppendDocument(const Json& block, const std::string& path, std::str
   return absl::OkStatus();
 }
 
-// Reads content that is a text or text blocks.
-absl::Status ReadTextContent(const Json& content, const std::string& path, std::string* text) {
+// Reads content that is a text or text blocks. With `references`, blocks may name tools that a
+// search has found: their names are lines of the text, and are appended there with their places.
+using References = std::vector<std::pair<std::string, std::string>>;
+absl::Status ReadTextContent(const Json& content, const std::string& path, std::string* text,
+                             References* references = nullptr) {
   if (content.is_string()) {
     *text = content.get<std::string>();
     return absl::OkStatus();
@@ -75,6 +79,12 @@ absl::Status ReadTextContent(const Json& content, const std::string& path, std::
     if (i > 0) text->append("\n");
     if (type == "document") {
       RETURN_IF_ERROR(AppendDocument(content[i], place, text));
+    } else if (type == "tool_reference" && references != nullptr) {
+      RETURN_IF_ERROR(CheckObject(messages::kToolReference, content[i], place));
+      std::string name;
+      RETURN_IF_ERROR(NeedText(content[i], "tool_name", place, &name));
+      text->append(name);
+      references->emplace_back(place + ".tool_name", std::move(name));
     } else if (type != "text") {
       return protocol::FieldError(place + ".type",
                                   "only blocks of the type \"text\" are supported");
@@ -108,12 +118,14 @@ absl::Status ReadSystem(const Json& body, v1::Conversation* conversation) {
   return absl::OkStatus();
 }
 
-absl::Status ReadToolResult(const Json& block, const std::string& path, v1::ChatMessage* message) {
+absl::Status ReadToolResult(const Json& block, const std::string& path, v1::ChatMessage* message,
+                            References* references) {
   RETURN_IF_ERROR(CheckObject(messages::kToolResult, block, path));
   message->set_role("tool");
   RETURN_IF_ERROR(NeedText(block, "tool_use_id", path, message->mutable_tool_call_id()));
   if (const Json* const content = Find(block, "content"); content != nullptr) {
-    RETURN_IF_ERROR(ReadTextContent(*content, path + ".content", message->mutable_content()));
+    RETURN_IF_ERROR(
+        ReadTextContent(*content, path + ".content", message->mutable_content(), references));
   }
   const Json* const is_error = Find(block, "is_error");
   if (is_error == nullptr) return absl::OkStatus();
@@ -129,13 +141,13 @@ absl::Status ReadToolResult(const Json& block, const std::string& path, v1::Chat
 // Reads the blocks of a user. Results of tools are messages of their own, in the order of the
 // blocks.
 absl::Status ReadUserBlocks(const Json& content, const std::string& path,
-                            v1::Conversation* conversation) {
+                            v1::Conversation* conversation, References* references) {
   v1::ChatMessage* text = nullptr;
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string place = absl::StrCat(path, "[", i, "]");
     ASSIGN_OR_RETURN(const std::string type, TypeOf(content[i], place));
     if (type == "tool_result") {
-      RETURN_IF_ERROR(ReadToolResult(content[i], place, conversation->add_messages()));
+      RETURN_IF_ERROR(ReadToolResult(content[i], place, conversation->add_messages(), references));
       text = nullptr;
       continue;
     }
@@ -205,7 +217,7 @@ absl::Status ReadAssistantBlocks(const WrittenValue& content, const std::string&
 }
 
 absl::Status ReadMessage(const WrittenValue& value, const std::string& path,
-                         v1::Conversation* conversation) {
+                         v1::Conversation* conversation, References* references) {
   if (!value.json->is_object()) return WrongType(path, "an object", *value.json);
   RETURN_IF_ERROR(CheckObject(messages::kMessage, *value.json, path));
   std::string role;
@@ -218,7 +230,7 @@ absl::Status ReadMessage(const WrittenValue& value, const std::string& path,
   if (content.json == nullptr) return protocol::FieldError(place, "is needed");
   if (content.json->is_array() && role == "user") {
     if (content.json->empty()) return protocol::FieldError(place, "is empty");
-    return ReadUserBlocks(*content.json, place, conversation);
+    return ReadUserBlocks(*content.json, place, conversation, references);
   }
   if (content.json->is_array() && role == "assistant") {
     return ReadAssistantBlocks(content, place, conversation);
@@ -229,14 +241,16 @@ absl::Status ReadMessage(const WrittenValue& value, const std::string& path,
 }
 
 // A last message of the assistant is the beginning of the answer.
-absl::Status ReadAllMessages(const WrittenValue& body, v1::Conversation* conversation) {
+absl::Status ReadAllMessages(const WrittenValue& body, v1::Conversation* conversation,
+                             References* references) {
   const WrittenValue messages = body.Member("messages");
   if (messages.json == nullptr) return protocol::FieldError("messages", "is needed");
   if (!messages.json->is_array()) return WrongType("messages", "an array", *messages.json);
   if (messages.json->empty()) return protocol::FieldError("messages", "is empty");
   const std::vector<WrittenValue> elements = messages.Elements();
   for (size_t i = 0; i < elements.size(); ++i) {
-    RETURN_IF_ERROR(ReadMessage(elements[i], absl::StrCat("messages[", i, "]"), conversation));
+    RETURN_IF_ERROR(
+        ReadMessage(elements[i], absl::StrCat("messages[", i, "]"), conversation, references));
   }
   const v1::ChatMessage& last = *conversation->messages().rbegin();
   if (last.role() == "assistant") {
@@ -248,14 +262,19 @@ absl::Status ReadAllMessages(const WrittenValue& body, v1::Conversation* convers
   return absl::OkStatus();
 }
 
-absl::Status ReadTool(const WrittenValue& value, const std::string& path, v1::Tool* tool) {
+absl::Status ReadTool(const WrittenValue& value, int place, v1::Conversation* conversation,
+                      MessagesTools* tools) {
+  const std::string path = absl::StrCat("tools[", place, "]");
   if (!value.json->is_object()) return WrongType(path, "an object", *value.json);
   std::string type = "custom";
   RETURN_IF_ERROR(ReadText(*value.json, "type", path, &type));
   if (type != "custom") {
-    return protocol::FieldError(
-        path + ".type", "only the type \"custom\" is supported: no tool runs at the server");
+    // Its schema is in Anthropic's models alone, or it runs at their servers.
+    tools->skipped.push_back(std::move(type));
+    return absl::OkStatus();
   }
+  tools->places.push_back(place);
+  v1::Tool* const tool = conversation->add_tools();
   RETURN_IF_ERROR(CheckObject(messages::kTool, *value.json, path));
   RETURN_IF_ERROR(NeedText(*value.json, "name", path, tool->mutable_name()));
   if (tool->name().empty()) return protocol::FieldError(path + ".name", "is empty");
@@ -293,7 +312,8 @@ absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
     RETURN_IF_ERROR(NeedText(*choice, "name", "tool_choice", parsed.mutable_name()));
     const auto is_named = [&](const v1::Tool& tool) { return tool.name() == parsed.name(); };
     if (!std::ranges::any_of(conversation->tools(), is_named)) {
-      return protocol::FieldError("tool_choice.name", "is not the name of a tool");
+      return protocol::FieldError("tool_choice.name",
+                                  "is not the name of a tool that can be called here");
     }
   }
   const Json* const disable = Find(*choice, "disable_parallel_tool_use");
@@ -305,14 +325,14 @@ absl::Status ReadToolChoice(const Json& body, v1::Conversation* conversation) {
   return absl::OkStatus();
 }
 
-absl::Status ReadAllTools(const WrittenValue& body, v1::Conversation* conversation) {
+absl::Status ReadAllTools(const WrittenValue& body, v1::Conversation* conversation,
+                          MessagesTools* read) {
   const WrittenValue tools = body.Member("tools");
   if (tools.json != nullptr) {
     if (!tools.json->is_array()) return WrongType("tools", "an array", *tools.json);
     const std::vector<WrittenValue> elements = tools.Elements();
     for (size_t i = 0; i < elements.size(); ++i) {
-      RETURN_IF_ERROR(
-          ReadTool(elements[i], absl::StrCat("tools[", i, "]"), conversation->add_tools()));
+      RETURN_IF_ERROR(ReadTool(elements[i], static_cast<int>(i), conversation, read));
     }
   }
   return ReadToolChoice(*body.json, conversation);
@@ -407,12 +427,28 @@ absl::Status ReadLimits(const Json& body, v1::GenerateRequest* request) {
   return absl::OkStatus();
 }
 
+// A reference is to one of the tools. Those that were left out may have any names.
+absl::Status CheckReferences(const References& references, const v1::Conversation& conversation,
+                             const MessagesTools& tools) {
+  if (!tools.skipped.empty()) return absl::OkStatus();
+  absl::flat_hash_set<std::string_view> names;
+  for (const v1::Tool& tool : conversation.tools()) names.insert(tool.name());
+  for (const auto& [place, name] : references) {
+    if (!names.contains(name)) {
+      return protocol::FieldError(place, "is not the name of one of the tools");
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Reads what the prompt is made of.
 absl::Status ReadPrompt(const WrittenValue& body, v1::Conversation* conversation,
-                        bool* shows_thinking) {
+                        MessagesTools* tools, bool* shows_thinking) {
+  References references;
   RETURN_IF_ERROR(ReadSystem(*body.json, conversation));
-  RETURN_IF_ERROR(ReadAllMessages(body, conversation));
-  RETURN_IF_ERROR(ReadAllTools(body, conversation));
+  RETURN_IF_ERROR(ReadAllMessages(body, conversation, &references));
+  RETURN_IF_ERROR(ReadAllTools(body, conversation, tools));
+  RETURN_IF_ERROR(CheckReferences(references, *conversation, *tools));
   return ReadThinking(*body.json, conversation, shows_thinking);
 }
 
@@ -430,26 +466,28 @@ absl::StatusOr<MessagesCall> ParseMessages(std::string_view text) {
   call.request.set_model(model.value_or(""));
   call.stream = stream.value_or(false);
   RETURN_IF_ERROR(ReadLimits(json, &call.request));
-  RETURN_IF_ERROR(ReadPrompt(body, call.request.mutable_conversation(), &call.shows_thinking));
+  RETURN_IF_ERROR(
+      ReadPrompt(body, call.request.mutable_conversation(), &call.tools, &call.shows_thinking));
   RETURN_IF_ERROR(ReadFormat(body, &call.request, &call.format_member));
   return call;
 }
 
-absl::StatusOr<v1::TokenizeRequest> ParseCountTokens(std::string_view text) {
+absl::StatusOr<CountTokensCall> ParseCountTokens(std::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseObject(text));
   RETURN_IF_ERROR(CheckObject(messages::kCountBody, json, ""));
-  v1::TokenizeRequest request;
+  CountTokensCall call;
   std::optional<std::string> model;
   RETURN_IF_ERROR(Read(json, "model", &model));
-  request.set_model(model.value_or(""));
+  call.request.set_model(model.value_or(""));
   bool shows_thinking = false;
   const WrittenValue body = {&json, text};
-  RETURN_IF_ERROR(ReadPrompt(body, request.mutable_conversation(), &shows_thinking));
+  RETURN_IF_ERROR(
+      ReadPrompt(body, call.request.mutable_conversation(), &call.tools, &shows_thinking));
   // It is part of no prompt, and an error of it would be one of the generation, too.
   v1::GenerateRequest unused;
   std::string format_member;
   RETURN_IF_ERROR(ReadFormat(body, &unused, &format_member));
-  return request;
+  return call;
 }
 
 }  // namespace continuo::gateway::openai

@@ -44,6 +44,12 @@ const std::vector<ObjectPlace>& Places() {
       {&kText, WithBlock("user", R"({"type":"tool_result","tool_use_id":"i","content":[
                                {"type":"text","text":"a"}]})"),
        "/messages/0/content/0/content/0"},
+      {&kToolReference,
+       With(R"("tools":[{"name":"f","input_schema":{"type":"object"}}],)",
+            absl::StrCat(R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"i",
+                             "content":[{"type":"tool_reference","tool_name":"f"}]}]},)",
+                         kUser)),
+       "/messages/0/content/0/content/0"},
       {&kToolUse,
        WithBlock("assistant", R"({"type":"tool_use","id":"i","name":"f","input":{"a":1}})"),
        kFirst},
@@ -74,7 +80,8 @@ TEST(MessagesMembersTest, EachMemberDoesWhatItsRowSays) {
   CheckObjects(objects, Places(), [](const std::string& body) -> absl::StatusOr<std::string> {
     const absl::StatusOr<MessagesCall> call = ParseMessages(body);
     if (!call.ok()) return call.status();
-    return absl::StrCat(call->request.SerializeAsString(), call->stream, call->shows_thinking);
+    return absl::StrCat(call->request.SerializeAsString(), call->stream, call->shows_thinking,
+                        call->tools.skipped.size());
   });
 }
 
@@ -89,9 +96,9 @@ TEST(MessagesMembersTest, TokensAreCountedOfTheSameMembers) {
   std::vector<const ObjectMembers*> objects(messages::Objects().begin(), messages::Objects().end());
   std::erase(objects, &messages::kBody);
   CheckObjects(objects, places, [](const std::string& body) -> absl::StatusOr<std::string> {
-    const absl::StatusOr<v1::TokenizeRequest> request = ParseCountTokens(body);
-    if (!request.ok()) return request.status();
-    return request->SerializeAsString();
+    const absl::StatusOr<CountTokensCall> call = ParseCountTokens(body);
+    if (!call.ok()) return call.status();
+    return absl::StrCat(call->request.SerializeAsString(), call->tools.skipped.size());
   });
 }
 

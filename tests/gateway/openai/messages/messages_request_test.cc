@@ -121,6 +121,42 @@ TEST(MessagesRequestTest, Tools) {
   }
 }
 
+TEST(MessagesRequestTest, ToolsWithoutASchemaAreSkipped) {
+  Json body = Least();
+  body["tools"] = {{{"type", "bash_20250124"}, {"name", "bash"}},
+                   {{"name", "f"}, {"input_schema", {{"type", "object"}}}},
+                   {{"type", "web_search_20250305"}, {"name", "web_search"}, {"max_uses", 3}},
+                   {{"name", "g"}, {"input_schema", {{"type", "object"}}}}};
+  const MessagesCall call = Parse(body);
+  ASSERT_EQ(call.request.conversation().tools_size(), 2);
+  EXPECT_EQ(call.request.conversation().tools(1).name(), "g");
+  EXPECT_THAT(call.tools.skipped, ::testing::ElementsAre("bash_20250124", "web_search_20250305"));
+  EXPECT_THAT(call.tools.places, ::testing::ElementsAre(1, 3));
+  body.erase("max_tokens");
+  const absl::StatusOr<CountTokensCall> counted = ParseCountTokens(body.dump());
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_EQ(counted->tools.skipped, call.tools.skipped);
+}
+
+TEST(MessagesRequestTest, AReferenceToAToolIsItsName) {
+  Json body = Least();
+  body["tools"] = {{{"name", "f"}, {"defer_loading", true}, {"input_schema", {{"type", "object"}}}},
+                   {{"name", "g"}, {"input_schema", {{"type", "object"}}}}};
+  body["messages"].push_back(
+      {{"role", "assistant"},
+       {"content",
+        {{{"type", "tool_use"}, {"id", "t"}, {"name", "g"}, {"input", Json::object()}}}}});
+  body["messages"].push_back({{"role", "user"},
+                              {"content",
+                               {{{"type", "tool_result"},
+                                 {"tool_use_id", "t"},
+                                 {"content",
+                                  {{{"type", "text"}, {"text", "found"}},
+                                   {{"type", "tool_reference"}, {"tool_name", "f"}},
+                                   {{"type", "tool_reference"}, {"tool_name", "g"}}}}}}}});
+  EXPECT_EQ(Parse(body).request.conversation().messages().rbegin()->content(), "found\nf\ng");
+}
+
 TEST(MessagesRequestTest, ThoughtsAreForThoseWhoAsk) {
   const auto arguments = [](const MessagesCall& call) {
     return Json::parse(call.request.conversation().template_arguments());
@@ -191,8 +227,16 @@ TEST(MessagesRequestTest, WhatIsWrongIsTold) {
       {R"({"messages": [{"role": "user", "content": "x", "name": "n"}]})",
        "messages[0].name: is no member"},
       {R"({"system": [{"type": "image"}]})", "system[0].type: only"},
-      {R"({"tools": [{"type": "web_search_20250305", "name": "web_search"}]})",
-       "tools[0].type: only"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "tool_reference",
+           "tool_name": "f"}]}]})",
+       "messages[0].content[0].type: only"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a",
+           "content": [{"type": "tool_reference", "tool_name": "f"}]}]}],
+           "tools": [{"name": "g", "input_schema": {"type": "object"}}]})",
+       "messages[0].content[0].content[0].tool_name: is not the name of one of the tools"},
+      {R"({"tools": [{"type": "bash_20250124", "name": "bash"}],
+           "tool_choice": {"type": "tool", "name": "bash"}})",
+       "tool_choice.name: is not the name of a tool that can be called here"},
       {R"({"tools": [{"name": "f"}]})", "tools[0].input_schema: is needed"},
       {R"({"tool_choice": {"type": "tool", "name": "f"}})", "tool_choice.name: is not the name"},
       {R"({"tool_choice": {"type": "must"}})", "tool_choice.type: must be"},
@@ -215,9 +259,9 @@ TEST(MessagesRequestTest, TokensAreCountedOfTheSamePrompt) {
   body["tools"] = {{{"name", "f"}, {"input_schema", {{"type", "object"}}}}};
   const v1::Conversation generated = Parse(body).request.conversation();
   body.erase("max_tokens");
-  const absl::StatusOr<v1::TokenizeRequest> counted = ParseCountTokens(body.dump());
+  const absl::StatusOr<CountTokensCall> counted = ParseCountTokens(body.dump());
   ASSERT_TRUE(counted.ok()) << counted.status();
-  EXPECT_EQ(counted->conversation().SerializeAsString(), generated.SerializeAsString());
+  EXPECT_EQ(counted->request.conversation().SerializeAsString(), generated.SerializeAsString());
   body["max_tokens"] = 5;
   EXPECT_THAT(std::string(ParseCountTokens(body.dump()).status().message()),
               HasSubstr("max_tokens: is no member of /v1/messages/count_tokens"));
@@ -238,13 +282,14 @@ TEST(MessagesErrorTest, ErrorsHaveTheNamesOfTheBody) {
     ParamNames names;
     names.as_written = as_written;
     names.constraint = "output_config.format";
+    names.tool_places = {0, 2};
     return Json::parse(MessagesErrorJson(names, status, "r"));
   };
   const std::pair<const char*, const char*> fields[] = {
       {"stopping.strings[2]", "stop_sequences[2]"},
       {"stopping.max_tokens", "max_tokens"},
       {"sampling.top_p", "top_p"},
-      {"conversation.tools[1].parameters", "tools[1].input_schema"},
+      {"conversation.tools[1].parameters", "tools[2].input_schema"},
       {"conversation.messages[7].content", "messages"},
       {"conversation.tool_choice.name", "tool_choice.name"},
       {"conversation.template_arguments", "output_config.effort"},
