@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/responses/input_items.h"
 
 namespace continuo::gateway::openai {
@@ -241,15 +243,21 @@ void ResponsesAnswer::AddEnd(std::string* events) {
   events->append("data: [DONE]\n\n");
 }
 
-void ResponsesAnswer::AddError(const absl::Status&, std::string_view error, std::string* events) {
+void ResponsesAnswer::AddError(const absl::Status& status, std::string_view error,
+                               std::string* events) {
   AddStart(events);
   EndItem("incomplete", events);
   const OrderedJson told = OrderedJson::parse(error, nullptr, false);
   const OrderedJson inner =
       told.is_object() ? told.value("error", OrderedJson::object()) : OrderedJson::object();
   const OrderedJson code = inner.value("code", OrderedJson());
+  std::string message = inner.value("message", "the server had an error");
+  // A stream has no Retry-After any more. Codex finds the seconds behind these words.
+  if (const std::optional<int> seconds = RetryAfterOf(status)) {
+    absl::StrAppend(&message, "; try again in ", *seconds, "s");
+  }
   error_ = {{"code", code.is_null() ? OrderedJson("server_error") : code},
-            {"message", inner.value("message", OrderedJson("the server had an error"))}};
+            {"message", std::move(message)}};
   AddResponseEvent("response.failed", "failed", events);
   events->append("data: [DONE]\n\n");
 }

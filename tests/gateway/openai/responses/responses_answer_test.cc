@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
@@ -263,6 +264,19 @@ TEST(ResponsesAnswerTest, AFailureEndsTheStream) {
   EXPECT_EQ(last["response"]["status"], "failed");
   EXPECT_EQ(last["response"]["error"], Json::parse(R"({"code":"server_error","message":"gone"})"));
   EXPECT_EQ(last["response"]["output"][0]["status"], "incomplete");
+}
+
+TEST(ResponsesAnswerTest, AFailureSaysWhenToTryAgain) {
+  ResponsesForm form;
+  form.stream = true;
+  ResponsesAnswer answer(form, "i", "m", 5);
+  std::string stream;
+  answer.AddError(
+      protocol::WithRetryInfo(absl::ResourceExhaustedError("slow down"), absl::Milliseconds(6500)),
+      R"({"error":{"message":"slow down","code":"rate_limit_exceeded"}})", &stream);
+  EXPECT_EQ(Events(stream).back()["response"]["error"],
+            Json::parse(R"({"code":"rate_limit_exceeded",
+                            "message":"slow down; try again in 7s"})"));
 }
 
 TEST(ResponsesAnswerTest, ThoughtsAreEncodedForThoseWhoAsk) {
