@@ -208,7 +208,7 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
     rejected_.Add({{"reason", std::string(reason)}});
   }
   others_ = MakeTenant(kOtherTenants);
-  OnTenantTokens("default", 0, 0);
+  OnTenantTokens("default", {});
 }
 
 std::string_view GatewayMetrics::Known(std::string_view model) const {
@@ -330,8 +330,13 @@ void GatewayMetrics::OnRejected(std::string_view model, const absl::Status& stat
 }
 
 GatewayMetrics::TenantSeries GatewayMetrics::MakeTenant(const std::string& label) {
-  return {.prompt = &tenant_tokens_.Add({{"tenant", label}, {"kind", "prompt"}}),
-          .completion = &tenant_tokens_.Add({{"tenant", label}, {"kind", "completion"}})};
+  TenantSeries series;
+  constexpr std::array<const char*, kNumTokenKinds> kKinds = {"prompt", "completion", "generated",
+                                                              "cached", "reasoning"};
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    series.kinds[i] = &tenant_tokens_.Add({{"tenant", label}, {"kind", kKinds[i]}});
+  }
+  return series;
 }
 
 GatewayMetrics::TenantSeries& GatewayMetrics::Tenant(const std::string& tenant) {
@@ -341,8 +346,7 @@ GatewayMetrics::TenantSeries& GatewayMetrics::Tenant(const std::string& tenant) 
     next_prune_ = now + kTenantQuiet / 60;
     std::erase_if(tenants_, [&](const auto& entry) {
       if (now - entry.second.time < kTenantQuiet) return false;
-      tenant_tokens_.Remove(entry.second.prompt);
-      tenant_tokens_.Remove(entry.second.completion);
+      for (prometheus::Counter* const counter : entry.second.kinds) tenant_tokens_.Remove(counter);
       return true;
     });
   }
@@ -352,12 +356,15 @@ GatewayMetrics::TenantSeries& GatewayMetrics::Tenant(const std::string& tenant) 
   return others_;
 }
 
-void GatewayMetrics::OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion) {
+void GatewayMetrics::OnTenantTokens(const std::string& tenant, const Tokens& tokens) {
   absl::MutexLock lock(&mutex_);
   TenantSeries& series = Tenant(tenant);
   series.time = clock_->Elapsed();
-  series.prompt->Increment(static_cast<double>(prompt));
-  series.completion->Increment(static_cast<double>(completion));
+  const std::array<int64_t, kNumTokenKinds> counts = {
+      tokens.prompt, tokens.completion, tokens.generated, tokens.cached, tokens.reasoning};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    series.kinds[i]->Increment(static_cast<double>(counts[i]));
+  }
 }
 
 std::vector<std::shared_ptr<prometheus::Collectable>> GatewayMetrics::collectables() const {

@@ -56,7 +56,11 @@ class GatewayMetrics : public RelayObserver {
   void OnRequestEnd(const RelayLabels& labels, const absl::Status& status, absl::Duration duration);
   // A Generate call was rejected.
   void OnRejected(std::string_view model, const absl::Status& status);
-  void OnTenantTokens(const std::string& tenant, int64_t prompt, int64_t completion);
+  // What a call has used, as its record in the ledger tells it.
+  struct Tokens {
+    int64_t prompt = 0, completion = 0, generated = 0, cached = 0, reasoning = 0;
+  };
+  void OnTenantTokens(const std::string& tenant, const Tokens& tokens);
   // A call of any method, over gRPC or HTTP, came without a known key.
   void OnUnauthenticated() { unauthenticated_.fetch_add(1, std::memory_order_relaxed); }
   // Sets the source of the rejections by keys' limits. Called before the first scrape; without it
@@ -88,11 +92,11 @@ class GatewayMetrics : public RelayObserver {
     prometheus::Histogram* inter_token;
     prometheus::Histogram* migration_stall;
   };
-  // The two counters of one tenant, and when it last ended a request.
+  // The counters of one tenant, and when it last ended a request.
+  static constexpr size_t kNumTokenKinds = 5;
   struct TenantSeries {
-    prometheus::Counter* prompt;
-    prometheus::Counter* completion;
-    absl::Duration time;
+    std::array<prometheus::Counter*, kNumTokenKinds> kinds;
+    absl::Duration time = absl::ZeroDuration();
   };
   // The label of a model. A client must not create series, so a name that no worker has reported
   // is "unknown".

@@ -375,16 +375,19 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
   claim.Settle(report.prompt_tokens + report.completion_tokens);
   dependencies_.metrics->OnRequestEnd({.model = report.model, .pool = report.pool}, status,
                                       report.duration);
-  dependencies_.metrics->OnTenantTokens(report.tenant, report.prompt_tokens,
-                                        report.completion_tokens);
+  UsageRecord record = usage;
+  CompleteRecord(report, &record);
+  dependencies_.metrics->OnTenantTokens(record.tenant, {.prompt = record.prompt_tokens,
+                                                        .completion = record.delivered_tokens,
+                                                        .generated = record.generated_tokens,
+                                                        .cached = record.cached_tokens,
+                                                        .reasoning = record.reasoning_tokens});
   LogRequest(report, status,
              {.trace_id = trace_id,
               .key = claim.key() == nullptr ? "" : claim.key()->id(),
               .pool = dependencies_.metrics->PoolName(report.pool)});
   if (dependencies_.usage != nullptr) {
-    UsageRecord record = usage;
     record.key = claim.key() == nullptr ? "" : claim.key()->id();
-    CompleteRecord(report, &record);
     dependencies_.usage->Write(record, status);
   }
   recent_keys_.OnAnswered(report.tenant, report.request_id, report.fingerprint);

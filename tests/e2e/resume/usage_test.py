@@ -50,7 +50,9 @@ class UsageTest(FleetTest):
 
     def expect_sums_of_the_metrics(self, lines):
         series = fleet.scrape(self.gateway.metrics_address)
-        for kind, member in (("prompt", "prompt_tokens"), ("completion", "delivered_tokens")):
+        for kind, member in (("prompt", "prompt_tokens"), ("completion", "delivered_tokens"),
+                             ("generated", "generated_tokens"), ("cached", "cached_tokens"),
+                             ("reasoning", "reasoning_tokens")):
             name = f'continuo_gateway_tenant_tokens_total{{kind="{kind}",tenant="somebody"}}'
             other = f'continuo_gateway_tenant_tokens_total{{tenant="somebody",kind="{kind}"}}'
             self.assertEqual(series.get(name, series.get(other)), sum(line[member] for line in lines))
