@@ -7,8 +7,8 @@
 #   aider   544 MB  aider-chat, which pins all that it uses
 #   load    812 MB  aiperf, guidellm 0.3 (later ones need PyTorch with CUDA, several GB)
 #   loops    78 MB  instructor, openai-agents, which need other versions than those in python
-#   node    152 MB  ai, @anthropic-ai/sdk, eventsource, @langchain/anthropic, @langchain/openai, openai, playwright-core,
-#                   zod; they need Node.js 20, else they are skipped
+#   node    138 MB  ai, @anthropic-ai/sdk, eventsource, @langchain/anthropic, @langchain/openai, openai, zod; they need
+#                   Node.js 20, else they are skipped
 #   agents  659 MB  codex, claude-code; they need npm alone
 #   java     38 MB  openai-java; needs a JDK and Maven, else it is skipped
 set -euo pipefail

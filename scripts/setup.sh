@@ -10,7 +10,8 @@
 #   scripts/setup.sh --all      also what `scripts/test.sh --all` needs: clang, npm, stock clients, original
 #                               tokenizers, lm-eval, SmolLM2
 #   scripts/setup.sh --peers    also the programs that benches measure beside ours
-#   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples, and Chromium, for tests/e2e/page
+#   scripts/setup.sh --browser  also Chromium, Node.js and playwright-core, for tests/e2e/page
+#   scripts/setup.sh --clients  also Node.js, Java and Maven, for services/cli/examples
 #   scripts/setup.sh --cuda     also the CUDA toolkit and NCCL, below build/cuda-toolkit, for the preset cuda
 #   scripts/setup.sh --cuda=12  also those of CUDA 12, below build/cuda-toolkit-12, for the preset cuda12
 #   scripts/setup.sh --arm64    also a cross compiler, qemu and libraries for the preset arm64
@@ -18,18 +19,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-want_tools=1 want_all=0 want_arm64=0 want_clients=0 want_cluster=0 want_cuda=() want_peers=0
+want_tools=1 want_all=0 want_arm64=0 want_browser=0 want_clients=0 want_cluster=0 want_cuda=() want_peers=0
 for argument in "$@"; do
   case "$argument" in
     --quick) want_tools=0 ;;
     --all) want_all=1 ;;
     --arm64) want_arm64=1 ;;
+    --browser) want_browser=1 ;;
     --clients) want_clients=1 ;;
     --cluster) want_cluster=1 ;;
     --cuda) want_cuda+=(13) ;;
     --cuda=12) want_cuda+=(12) ;;
     --peers) want_peers=1 ;;
-    *) sed -n '3,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -62,12 +64,16 @@ fi
 [ "$want_arm64" = 0 ] || packages+=(g++-aarch64-linux-gnu qemu-user)
 [ "$want_peers" = 0 ] || packages+=(nghttp2-client nginx-light)
 # What is at hand already serves too; services/cli/examples/README.md tells from which version.
-if [ "$want_clients" = 1 ]; then
+if [ "$((want_clients + want_browser))" -gt 0 ]; then
   command -v node >/dev/null || packages+=(nodejs)
   command -v npm >/dev/null || packages+=(npm)
+fi
+if [ "$want_browser" = 1 ]; then
+  command -v chromium >/dev/null || packages+=(chromium fonts-dejavu-core)
+fi
+if [ "$want_clients" = 1 ]; then
   command -v javac >/dev/null || packages+=(default-jdk-headless)
   command -v mvn >/dev/null || packages+=(maven)
-  command -v chromium >/dev/null || packages+=(chromium fonts-dejavu-core)
 fi
 
 missing=()
@@ -110,6 +116,10 @@ npm_install() {
 if [ "$((want_tools + want_all))" -gt 0 ] && command -v npm >/dev/null; then
   echo "setup: buf, which checks the protos, into build/npm"
   npm_install @bufbuild/buf @bufbuild/buf@1.50.0
+fi
+if [ "$want_browser" = 1 ]; then
+  echo "setup: playwright-core, which drives Chromium, into build/npm"
+  npm_install playwright-core playwright-core@1.65.1
 fi
 if [ "$want_all" = 1 ]; then
   echo "setup: the OpenAI SDK for Node"

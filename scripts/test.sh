@@ -29,7 +29,7 @@ run_tests() {
   /usr/bin/python3 scripts/check_skipped.py "$report"
 }
 
-if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --clients --cuda --cuda=12 --peers; else scripts/setup.sh --cuda; fi
+if [ "$all" = 1 ]; then scripts/setup.sh --all --arm64 --browser --clients --cuda --cuda=12 --peers; else scripts/setup.sh --browser --cuda; fi
 echo "== build: release (a few minutes the first time; ccache keeps what was compiled)"
 scripts/build.sh release
 if [ "$all" = 1 ]; then scripts/build.sh release benches; fi
@@ -49,11 +49,14 @@ fi
 if [ "$all" = 0 ]; then
   echo "== tests"
   run_tests release -LE slow
-  exit 0
+else
+  echo "== tests, the slow ones included"
+  run_tests release
 fi
+echo "== screenshots of the page, in build/release/page"
+ls build/release/page 2>/dev/null || echo "none: they need scripts/setup.sh --browser"
+[ "$all" = 1 ] || exit 0
 
-echo "== tests, the slow ones included"
-run_tests release
 echo "== simulated fleets: ${FLEET_SEEDS:-100000} seeds, and a tenth with an autoscaler"
 fleet_seeds() { # FILTER COUNT: four parts beside each other
   seq 0 3 | CONTINUO_SEEDS=0:$2 xargs -P "$JOBS" -I{} nice -n 10 build/release/tests/simulate_test \

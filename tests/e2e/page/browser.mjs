@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import {createRequire} from 'node:module';
 import path from 'node:path';
 
-const {chromium} = createRequire(process.env.CLIENTS + '/')('playwright-core');
+const {chromium} = createRequire(process.env.MODULES + '/')('playwright-core');
 
 export const base = process.env.PAGE_URL;
 export const facts = JSON.parse(process.env.FACTS);

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import fleet  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-CLIENTS = fleet.ROOT / "build/clients/node"
+MODULES = fleet.ROOT / "build/npm"
 SCREENSHOTS = fleet.BIN.parent / "page"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MODEL = "demo-model"
@@ -33,8 +33,8 @@ TOOL = {"type": "function", "function": {
     "parameters": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}}}
 TOOL_QUESTION, TOOL_RESULT = "Where is Mira?", "Lisbon"
 
-BROWSER = unittest.skipUnless(CHROMIUM and (CLIENTS / "node_modules/playwright-core").is_dir(),
-                              "Chromium comes with scripts/setup.sh --clients, playwright-core with --all")
+BROWSER = unittest.skipUnless(CHROMIUM and (MODULES / "node_modules/playwright-core").is_dir(),
+                              "Chromium and playwright-core come with scripts/setup.sh --browser")
 
 
 def run_tests(case, script, **environment):
@@ -104,7 +104,7 @@ class PageTest(unittest.TestCase):
         }
 
     def run_tests(self, script):
-        return run_tests(self, script, PAGE_URL=self.url, FACTS=json.dumps(self.facts()), CLIENTS=str(CLIENTS),
+        return run_tests(self, script, PAGE_URL=self.url, FACTS=json.dumps(self.facts()), MODULES=str(MODULES),
                          CHROMIUM=CHROMIUM, HOME=str(self.folder), SCREENSHOTS=str(SCREENSHOTS))
 
     def wait_until_idle(self):
@@ -152,7 +152,7 @@ class LooksTest(PageTest):
 
 
 class UnitTest(unittest.TestCase):
-    @unittest.skipUnless(shutil.which("node"), "Node.js comes with scripts/setup.sh --clients")
+    @unittest.skipUnless(shutil.which("node"), "Node.js comes with scripts/setup.sh --browser")
     def test_units(self):
         run_tests(self, "units.mjs")
 
