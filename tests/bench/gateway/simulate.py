@@ -6,10 +6,11 @@ A gateway and a worker with a model of seeded random weights. `continuo trace --
 step while a bench runs; then, at each load, the bench and a simulation with the same flags and that cost are
 compared: time to first token and between tokens, p50 and p99, and tokens a second. Prints a table, writes
 build/bench/simulate.json, and ends with 1 where a figure is off by more than --limit. Wants a machine with
-nothing else to do.
+nothing else to do, so it tells how many others wanted to run: the load average less the fleet's own.
 """
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -79,7 +80,9 @@ def main():
         results = []
         for seed, share in enumerate(float(s) for s in options.loads.split(",")):
             flags = [f"--rate={share * peak:.3f}", f"--duration={options.seconds}s", f"--seed={seed}"]
-            results.append({"share": share, "measured": figures(run("bench", server, *flags)),
+            measured = figures(run("bench", server, *flags))
+            others = max(0.0, os.getloadavg()[0] - options.threads)
+            results.append({"share": share, "others": others, "measured": measured,
                             "simulated": figures(run("simulate", f"--cost={cost}", *flags))})
         cost_json = json.loads(cost.read_text())
         for program in (gateway, worker):
@@ -98,6 +101,9 @@ def main():
             misses += off
             print(f"{result['share']:6.0%}  {name:26}{measured:12.5g}{simulated:12.5g}{ratio:8.3f}"
                   f"{'  off' if off else ''}")
+    others = max(result["others"] for result in results)
+    if others > 1:
+        print(f"about {others:.0f} others wanted to run meanwhile: the measured figures are not those of this fleet")
     return 1 if misses else 0
 
 
