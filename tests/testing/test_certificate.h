@@ -49,6 +49,8 @@ struct TestCertificateOptions {
   long from = -3600, to = 3600;  // In seconds from now.
   // Subject alternative names, byte for byte.
   std::vector<std::string> dns = {"worker.test"}, uris;
+  // Addresses among them, 4 or 16 bytes each.
+  std::vector<std::string> addresses = {};
 };
 
 // Makes a new key with a certificate for `name`, signed by `ca`, or a CA that signs itself where
@@ -77,7 +79,7 @@ inline std::unique_ptr<TestCertificate> MakeTestCertificate(const char* name,
   } else {
     GENERAL_NAMES* const names = sk_GENERAL_NAME_new_null();
     const auto add = [names](int type, const std::string& text) {
-      ASN1_IA5STRING* const value = ASN1_IA5STRING_new();
+      ASN1_STRING* const value = type == GEN_IPADD ? ASN1_OCTET_STRING_new() : ASN1_IA5STRING_new();
       ASN1_STRING_set(value, text.data(), static_cast<int>(text.size()));
       GENERAL_NAME* const general = GENERAL_NAME_new();
       GENERAL_NAME_set0_value(general, type, value);
@@ -85,6 +87,7 @@ inline std::unique_ptr<TestCertificate> MakeTestCertificate(const char* name,
     };
     for (const std::string& dns : options.dns) add(GEN_DNS, dns);
     for (const std::string& uri : options.uris) add(GEN_URI, uri);
+    for (const std::string& address : options.addresses) add(GEN_IPADD, address);
     X509_add1_ext_i2d(c, NID_subject_alt_name, names, 0, 0);
     GENERAL_NAMES_free(names);
   }

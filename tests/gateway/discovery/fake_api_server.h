@@ -26,9 +26,12 @@ namespace continuo::gateway {
 // folder that a pod would have. Calls wait for the other side.
 class FakeApiServer {
  public:
-  FakeApiServer()
+  explicit FakeApiServer(const char* address = "127.0.0.1")
       : ca_(testing::MakeTestCertificate("ca", nullptr)),
-        own_(testing::MakeTestCertificate("api", ca_.get(), {.dns = {"localhost"}})) {
+        own_(testing::MakeTestCertificate(
+            "api", ca_.get(),
+            {.dns = {"localhost"}, .addresses = {std::string(15, '\0') + '\1'}})),  // ::1
+        acceptor_(context_, {boost::asio::ip::make_address(address), 0}) {
     SSL_CTX_use_certificate(tls_.native_handle(), own_->certificate);
     SSL_CTX_use_PrivateKey(tls_.native_handle(), own_->key);
     WriteAuthority(*ca_);
@@ -42,13 +45,14 @@ class FakeApiServer {
   }
   // A target of --workers.
   std::string Target(const std::string& service) const {
-    return absl::StrCat("kubernetes://localhost:", acceptor_.local_endpoint().port(), "/", service);
+    return absl::StrCat("kubernetes://localhost:", port(), "/", service);
   }
+  int port() const { return acceptor_.local_endpoint().port(); }
   void WriteAuthority(const testing::TestCertificate& ca) const { WriteFile("ca.crt", ca.Pem()); }
   const testing::TestCertificate& authority() const { return *ca_; }
 
   struct Request {
-    std::string target, authorization;
+    std::string target, authorization, host;
   };
   // Takes the next connection whose handshake the client completes, and reads its request.
   Request Next() {
@@ -62,7 +66,8 @@ class FakeApiServer {
     boost::beast::http::read(*stream_, buffer, request, error);
     if (error)
       return Next();  // With TLS 1.3 a client refuses the certificate after the server's part.
-    return {std::string(request.target()), std::string(request["Authorization"])};
+    return {std::string(request.target()), std::string(request["Authorization"]),
+            std::string(request["Host"])};
   }
   // Takes a connection whose handshake the client gives up.
   void RefuseNext() {
@@ -97,8 +102,7 @@ class FakeApiServer {
   const std::unique_ptr<testing::TestCertificate> ca_, own_;
   boost::asio::io_context context_;
   boost::asio::ssl::context tls_{boost::asio::ssl::context::tls_server};
-  boost::asio::ip::tcp::acceptor acceptor_{context_,
-                                           {boost::asio::ip::make_address("127.0.0.1"), 0}};
+  boost::asio::ip::tcp::acceptor acceptor_;
   std::unique_ptr<Stream> stream_;
 };
 

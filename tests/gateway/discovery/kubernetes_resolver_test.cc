@@ -141,6 +141,36 @@ TEST_F(KubernetesResolverTest, AServerOfAnotherAuthorityIsAskedNothing) {
   EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
 }
 
+TEST_F(KubernetesResolverTest, TheServerIsToldTheAddressThatWasAsked) {
+  Answers answers(server_.Target("workers.llm:1"), Options());
+  EXPECT_EQ(server_.Next().host, absl::StrCat("localhost:", server_.port()));
+  server_.Answer(List("10.0.0.1", "5"));
+  EXPECT_THAT(answers.Next(), ElementsAre("10.0.0.1:1"));
+}
+
+TEST(KubernetesResolverOverIPv6Test, AddressesOfTheServerAreBracketed) {
+  boost::asio::io_context context;
+  boost::system::error_code error;
+  boost::asio::ip::tcp::acceptor probe(context);
+  probe.open(boost::asio::ip::tcp::v6(), error);
+  if (!error) probe.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
+  if (error) GTEST_SKIP() << "no IPv6 here: " << error.message();
+
+  FakeApiServer server("::1");
+  ResolverOptions options = kQuick;
+  const std::string account = server.account();
+  options.service_account = account;
+  // As kubelets set it: without brackets.
+  setenv("KUBERNETES_SERVICE_HOST", "::1", 1);
+  setenv("KUBERNETES_SERVICE_PORT", absl::StrCat(server.port()).c_str(), 1);
+  Answers answers("kubernetes:///workers.llm:1", options);
+  unsetenv("KUBERNETES_SERVICE_HOST");
+  unsetenv("KUBERNETES_SERVICE_PORT");
+  EXPECT_EQ(server.Next().host, absl::StrCat("[::1]:", server.port()));
+  server.Answer(R"({"metadata":{"resourceVersion":"5"},"items":[]})");
+  EXPECT_THAT(answers.Next(), IsEmpty());
+}
+
 TEST_F(KubernetesResolverTest, WhatThePodHasIsTheDefault) {
   ResolverOptions options = Options();
   unsetenv("KUBERNETES_SERVICE_HOST");

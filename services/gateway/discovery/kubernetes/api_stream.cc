@@ -79,7 +79,7 @@ asio::awaitable<absl::Status> GetStream(
   boost::beast::tcp_stream& tcp = stream.next_layer();
   stream.set_verify_callback(ssl::host_name_verification(server.host));
   error_code not_an_address;
-  asio::ip::make_address(server.host, not_an_address);
+  const asio::ip::address address = asio::ip::make_address(server.host, not_an_address);
   if (not_an_address) SSL_set_tlsext_host_name(stream.native_handle(), server.host.c_str());
 
   asio::ip::tcp::resolver resolver(executor);
@@ -92,7 +92,8 @@ asio::awaitable<absl::Status> GetStream(
   if (error) co_return Failed("TLS of the API server", error);
 
   ApiRequest request(boost::beast::http::verb::get, target, 11);
-  request.set(boost::beast::http::field::host, server.host);
+  const std::string host = address.is_v6() ? absl::StrCat("[", server.host, "]") : server.host;
+  request.set(boost::beast::http::field::host, absl::StrCat(host, ":", server.port));
   request.set(boost::beast::http::field::accept, "application/json");
   request.set(boost::beast::http::field::user_agent, "continuo-gateway");
   request.set(boost::beast::http::field::authorization, absl::StrCat("Bearer ", *token));
