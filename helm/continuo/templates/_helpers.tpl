@@ -125,7 +125,8 @@ before the loading. Empty where there is no such pool, or where the operator say
 and where a pool can have more workers than a gateway is to watch. */ -}}
 {{- define "continuo.gatewaysHeadless" -}}
 {{- $size := 200 }}
-{{- if hasKey .Values.gateway.flags "subset_size" }}{{ $size = int .Values.gateway.flags.subset_size }}{{ end }}
+{{- $flags := .Values.gateway.flags | default dict }}
+{{- if hasKey $flags "subset_size" }}{{ $size = int $flags.subset_size }}{{ end }}
 {{- if .Values.gateway.service.headless }}yes{{ end }}
 {{- range $name := keys .Values.pools | sortAlpha }}
 {{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}

@@ -147,6 +147,7 @@ TEST_F(GrammarTest, WhatIsNoGrammarIsRefused) {
   // It would allow bytes that are not UTF-8, among them that before a special token's name.
   EXPECT_THAT(Refusal(LarkSource("start: \"a\" | ~/b/")), HasSubstr("~: a complement"));
   EXPECT_THAT(Refusal(LarkSource("start: A\nA: ~ \"b\"")), HasSubstr("~: a complement"));
+  EXPECT_THAT(Refusal(LarkSource("start: A\nA: ~/b/ & /a/")), HasSubstr("~: a complement"));
   EXPECT_THAT(Refusal(LarkSource("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/")),
               HasSubstr("allow_invalid_utf8"));
   EXPECT_THAT(
@@ -154,6 +155,13 @@ TEST_F(GrammarTest, WhatIsNoGrammarIsRefused) {
       HasSubstr("brackets"));
   EXPECT_THAT(Refusal(ChoiceSource({})), HasSubstr("0 options"));
   EXPECT_THAT(Refusal(ChoiceSource({"a", "\xff"})), HasSubstr("UTF-8"));
+}
+
+TEST_F(GrammarTest, AComplementTakesAwayFromText) {
+  const auto matcher = NewMatcher(*model_, LarkSource("start: A\nA: /[a-c]+/ & ~/.*b.*/"));
+  EXPECT_FALSE(AcceptText(*model_, *matcher, "b"));
+  EXPECT_TRUE(AcceptText(*model_, *matcher, "ac"));
+  EXPECT_TRUE(matcher->CanEnd());
 }
 
 TEST_F(GrammarTest, TheLibraryIsThatOfTheFingerprint) {

@@ -22,6 +22,7 @@ pub fn prepare(
     let mut result = String::with_capacity(source.len());
     let mut depth = 0usize;
     let mut num_intersections = 0;
+    let mut before = ""; // the last lexeme
     let mut rest = source;
     while let Some(first) = rest.chars().next() {
         let mut size = size_of_lexeme(rest);
@@ -55,10 +56,13 @@ pub fn prepare(
                 }
                 size += value_size;
             }
-            // A number behind it counts what stands before.
-            "~" if !rest[size..].trim_start().starts_with(|c: char| c.is_ascii_digit()) => {
-                return Err("~: a complement has bytes that are not UTF-8; write a regular \
-                            expression, as [^a]"
+            // A number behind it counts what stands before. Behind "&" it takes away from what is
+            // UTF-8, as all is that has no complement of its own.
+            "~" if before != "&"
+                && !rest[size..].trim_start().starts_with(|c: char| c.is_ascii_digit()) =>
+            {
+                return Err("~: a complement has bytes that are not UTF-8; take it from something \
+                            with &, as /[a-z]+/ & ~/no/"
                     .to_owned());
             }
             _ if first == '/' && has_lookahead(lexeme) => {
@@ -74,6 +78,10 @@ pub fn prepare(
                 "more than {MAX_INTERSECTIONS} intersections (&), or any in a grammar of more than \
                  {MAX_INTERSECTED_BYTES} bytes"
             ));
+        }
+        let is_space = first.is_whitespace() || first == '#' || lexeme.starts_with("//");
+        if !is_space {
+            before = lexeme;
         }
         if depth > MAX_DEPTH {
             return Err(format!("more than {MAX_DEPTH} brackets within each other"));
