@@ -113,8 +113,8 @@ class Admission {
   struct Counts {
     int64_t open_requests = 0, open_bytes = 0, queued_requests = 0, queued_tokens = 0;
     int64_t cold_requests = 0, cold_bytes = 0, cold_tokens = 0;
-    // The largest share in use of a limit of all; requests are rejected near 1, and one that is
-    // larger than a limit makes it more.
+    // The largest ratio of use to limit, of the limits that all tenants share; above 1 where one
+    // request exceeds a limit.
     double SaturationOf(const AdmissionLimits& limits) const;
   };
 

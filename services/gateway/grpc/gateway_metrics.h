@@ -74,8 +74,7 @@ class GatewayMetrics : public RelayObserver {
   }
 
   std::vector<std::shared_ptr<prometheus::Collectable>> collectables() const;
-  // Some of them: how much this gateway has to do. They name nobody and are cheap to collect, for
-  // whoever asks many times a second.
+  // The gauges of /metrics/load: load alone, without names, cheap to collect.
   std::vector<std::shared_ptr<prometheus::Collectable>> load_collectables() const {
     return {load_};
   }

@@ -34,7 +34,7 @@ struct ApiDependencies {
   std::function<std::vector<v1::Model>(const ClientCall&)> models;
   std::function<bool()> ready;           // true while a worker takes requests
   std::function<std::string()> metrics;  // in Prometheus' text format
-  // Those by which an endpoint picker chooses among gateways, in the same format.
+  // The page of /metrics/load, which endpoint pickers read; the same format.
   std::function<std::string()> load_metrics;
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
   TextService* text = nullptr;

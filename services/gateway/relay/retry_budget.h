@@ -38,7 +38,7 @@ class RetryBudget {
       if (budget_ != nullptr) budget_->Open(now);
     }
     ~Stream() {
-      if (budget_ != nullptr) budget_->Close();
+      if (budget_ != nullptr) budget_->Close(has_migration_);
     }
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -49,18 +49,27 @@ class RetryBudget {
     }
     // Takes a migration, which may be made after the returned delay: streams that find none left
     // get the next ones in their order. Nothing is taken if the delay would be above `max_delay`.
+    // It is given back where the stream ends before UseMigration.
     std::optional<absl::Duration> TakeMigration(absl::Duration now, absl::Duration max_delay) {
-      return budget_ == nullptr ? absl::ZeroDuration() : budget_->TakeMigration(now, max_delay);
+      if (budget_ == nullptr) return absl::ZeroDuration();
+      const std::optional<absl::Duration> delay = budget_->TakeMigration(now, max_delay);
+      has_migration_ = has_migration_ || delay.has_value();
+      return delay;
     }
+    // The migration that was taken, if any, is made now.
+    void UseMigration() { has_migration_ = false; }
 
    private:
     RetryBudget* const budget_;
+    bool has_migration_ = false;  // taken and not yet made
   };
 
  private:
   struct Bucket {
     double tokens;  // below 0: this many are due to streams that wait for them
-    absl::Duration time = absl::ZeroDuration();  // `tokens` includes the seconds up to here
+    // `tokens` includes the seconds up to here. Those since are counted with the streams that are
+    // open at the next look.
+    absl::Duration time = absl::ZeroDuration();
 
     void Advance(absl::Duration now, double per_second, double max) {
       if (now > time) {
@@ -78,11 +87,10 @@ class RetryBudget {
     second_tries_.tokens = std::min(options_.max, second_tries_.tokens + options_.per_request);
     migrations_.tokens = std::min(MaxMigrations(), migrations_.tokens + options_.per_request);
   }
-  void Close() {
+  void Close(bool gives_back) {
     absl::MutexLock lock(&mutex_);
     open_streams_ -= 1;
-    // No stream waits for more than one.
-    migrations_.tokens = std::max(migrations_.tokens, -static_cast<double>(open_streams_));
+    if (gives_back) migrations_.tokens += 1;
   }
   bool TakeSecondTry(absl::Duration now) {
     absl::MutexLock lock(&mutex_);

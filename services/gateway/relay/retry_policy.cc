@@ -31,6 +31,7 @@ void RetryPolicy::OnCallStarted(absl::Duration now) {
   num_calls_ += 1;
   if (!std::exchange(was_cold_, false)) waited_ += now - wait_start_;
   may_migrate_at_.reset();
+  budget_.UseMigration();
 }
 
 void RetryPolicy::OnProgress() {
@@ -108,7 +109,8 @@ void RetryPolicy::SuspectCrash(const CallFailure& failure, absl::Duration now) {
   crashes_.push_back({failure.address, failure.incarnation, now});
 }
 
-RetryDecision RetryPolicy::BeforeCall(absl::Duration now, CheckProcess check) {
+RetryDecision RetryPolicy::BeforeCall(absl::Duration now, absl::Duration time_left,
+                                      CheckProcess check) {
   const bool may_wait = TimeWithoutCall(now) < options_.no_worker_wait;
   switch (JudgeCrashes(now, check)) {
     case CrashVerdict::kHarmless:
@@ -123,7 +125,7 @@ RetryDecision RetryPolicy::BeforeCall(absl::Duration now, CheckProcess check) {
                                            " workers in a row, each before a new token")),
           protocol::kReasonPoison));
   }
-  const std::optional<absl::Duration> delay = BudgetDelay(now);
+  const std::optional<absl::Duration> delay = BudgetDelay(now, time_left);
   if (!delay.has_value()) return Conclude(WorkerLost("worker after worker was lost"));
   return *delay > absl::ZeroDuration() ? Wait(*delay) : Retry();
 }
@@ -147,10 +149,12 @@ RetryPolicy::CrashVerdict RetryPolicy::JudgeCrashes(absl::Duration now, CheckPro
   return all_confirmed ? CrashVerdict::kPoison : CrashVerdict::kUnconfirmed;
 }
 
-std::optional<absl::Duration> RetryPolicy::BudgetDelay(absl::Duration now) {
+std::optional<absl::Duration> RetryPolicy::BudgetDelay(absl::Duration now,
+                                                       absl::Duration time_left) {
   if (retries_without_progress_ <= 1) return absl::ZeroDuration();
   if (!may_migrate_at_.has_value()) {
-    const auto delay = budget_.TakeMigration(now, options_.no_worker_wait - TimeWithoutCall(now));
+    const absl::Duration max_delay = options_.no_worker_wait - TimeWithoutCall(now);
+    const auto delay = budget_.TakeMigration(now, std::min(max_delay, time_left));
     if (!delay.has_value()) return std::nullopt;
     may_migrate_at_ = now + *delay;
   }

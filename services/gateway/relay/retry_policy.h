@@ -95,8 +95,9 @@ class RetryPolicy {
   RetryDecision OnFailure(const CallFailure& failure, absl::Duration now);
 
   // Without a call: may the next one be made now? kWait if suspected crashes are to be confirmed
-  // first or the budget of all streams has none for this one yet.
-  RetryDecision BeforeCall(absl::Duration now, CheckProcess check);
+  // first or the budget of all streams has none for this one yet. `time_left` is until the
+  // request's deadline.
+  RetryDecision BeforeCall(absl::Duration now, absl::Duration time_left, CheckProcess check);
   // The router has found no worker, for the reason `status`; `is_cold` is Router::IsCold. kWait:
   // until the set of workers changes, for `delay` at most.
   RetryDecision OnNoWorker(const absl::Status& status, bool is_cold, absl::Duration now);
@@ -118,7 +119,7 @@ class RetryPolicy {
   CrashVerdict JudgeCrashes(absl::Duration now, CheckProcess check);
   // How long the budget makes the next call wait; none if longer than the stream may. The first
   // call, and the first migration since the last progress, take nothing from the budget.
-  std::optional<absl::Duration> BudgetDelay(absl::Duration now);
+  std::optional<absl::Duration> BudgetDelay(absl::Duration now, absl::Duration time_left);
   absl::Duration TimeWithoutCall(absl::Duration now) const;
   absl::Duration Backoff();
 

@@ -165,7 +165,8 @@ void StreamRelay::Pump() {
 void StreamRelay::TryNext() {
   if (IsDeadlineOver()) return Conclude(DeadlineOver());
   const absl::Duration now = env_.clock->Elapsed();
-  RetryDecision decision = retry_.BeforeCall(now, [this](const SuspectedCrash& crash) {
+  const absl::Duration time_left = call_.context.deadline - env_.clock->Now();
+  RetryDecision decision = retry_.BeforeCall(now, time_left, [this](const SuspectedCrash& crash) {
     return env_.router->CheckProcess(crash.address, crash.incarnation, crash.last_seen);
   });
   if (decision.action != RetryDecision::Action::kRetry) return Follow(decision);

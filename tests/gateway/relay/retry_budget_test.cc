@@ -56,6 +56,22 @@ TEST(RetryBudgetTest, StreamsThatEndLeaveNoDebtToThoseThatStay) {
   EXPECT_EQ(streams[0]->TakeMigration(kNow, kFar), absl::Seconds(11));
 }
 
+TEST(RetryBudgetTest, AMigrationThatIsNotMadeIsGivenBack) {
+  RetryBudget budget({.per_request = 0, .per_second = 1, .max = 0, .per_stream_second = 0});
+  for (int i = 0; i < 100; ++i) {
+    // As a client that gives up and comes again.
+    RetryBudget::Stream stream(&budget, kNow);
+    EXPECT_EQ(stream.TakeMigration(kNow, kFar), absl::Seconds(1));
+  }
+  {
+    RetryBudget::Stream stream(&budget, kNow);
+    EXPECT_EQ(stream.TakeMigration(kNow, kFar), absl::Seconds(1));
+    stream.UseMigration();
+  }
+  RetryBudget::Stream stream(&budget, kNow);
+  EXPECT_EQ(stream.TakeMigration(kNow, kFar), absl::Seconds(2));
+}
+
 TEST(RetryBudgetTest, SecondTriesEarnByRequestsAndByTimeAlone) {
   RetryBudget budget({.per_request = 0.5, .per_second = 1, .max = 3});
   const Streams streams = Open(budget, 100);

@@ -49,8 +49,9 @@ struct PolicyTest : testing::Test {
     policy.OnCallStarted(now);
     return policy.OnFailure(failure, now);
   }
-  RetryDecision BeforeCall(RetryPolicy& policy, ProcessState state, absl::Duration now = kNow) {
-    return policy.BeforeCall(now, [&](const SuspectedCrash&) { return state; });
+  RetryDecision BeforeCall(RetryPolicy& policy, ProcessState state, absl::Duration now = kNow,
+                           absl::Duration time_left = absl::InfiniteDuration()) {
+    return policy.BeforeCall(now, time_left, [&](const SuspectedCrash&) { return state; });
   }
 
   RetryOptions options;
@@ -276,6 +277,16 @@ TEST_F(RetryPolicyTest, ASecondTryOfARejectedRequestTakesFromTheBudget) {
   const CallFailure full = Failure(WorkerEnd::kOverloaded, absl::ResourceExhaustedError("full"));
   EXPECT_EQ(Fail(policy, full).action, Action::kRetry);
   EXPECT_EQ(Fail(policy, full).action, Action::kConclude);
+}
+
+TEST_F(RetryPolicyTest, ATokenBehindTheDeadlineIsNotWaitedFor) {
+  RetryBudget budget({.per_request = 0, .per_second = 0.1, .max = 0, .per_stream_second = 0});
+  for (const absl::Duration time_left : {absl::Seconds(9), absl::Seconds(11)}) {
+    RetryPolicy policy = Policy(&budget);
+    for (int i = 0; i < 2; ++i) Fail(policy, Failure(WorkerEnd::kLost));
+    const RetryDecision decision = BeforeCall(policy, ProcessState::kAlive, kNow, time_left);
+    EXPECT_EQ(decision.action, time_left < absl::Seconds(10) ? Action::kConclude : Action::kWait);
+  }
 }
 
 TEST_F(RetryPolicyTest, RejectionsTakeNothingThatMigrationsNeed) {

@@ -250,11 +250,13 @@ void ResponsesAnswer::AddError(const absl::Status& status, std::string_view erro
   const OrderedJson told = OrderedJson::parse(error, nullptr, false);
   const OrderedJson inner =
       told.is_object() ? told.value("error", OrderedJson::object()) : OrderedJson::object();
-  const OrderedJson code = inner.value("code", OrderedJson());
+  OrderedJson code = inner.value("code", OrderedJson());
   std::string message = inner.value("message", "the server had an error");
-  // A stream has no Retry-After any more. Codex finds the seconds behind these words.
-  if (const std::optional<int> seconds = RetryAfterOf(status)) {
-    absl::StrAppend(&message, "; try again in ", *seconds, "s");
+  // A stream has no Retry-After any more. Codex finds the seconds behind these words, of this code.
+  if (const std::optional<int> seconds = RetryAfterOf(status);
+      seconds.has_value() && absl::IsResourceExhausted(status)) {
+    code = "rate_limit_exceeded";
+    absl::StrAppend(&message, ". Please try again in ", *seconds, "s.");
   }
   error_ = {{"code", code.is_null() ? OrderedJson("server_error") : code},
             {"message", std::move(message)}};

@@ -30,7 +30,7 @@ struct StoredTensor {
   int64_t interleaved_head = 0;
   gguf::TiledHeads tiled;
   int64_t turned_head = 0;  // see gguf::NamedTensor
-  bool is_rate = false;  // see gguf::NamedTensor
+  bool is_rate = false;     // see gguf::NamedTensor
   // For a view of some rows: row r is row row_begin + r * row_step of `bytes`.
   int64_t row_begin = 0, row_step = 1;
   // 0: a row's elements follow one another. Otherwise they are so many elements apart, and the rows

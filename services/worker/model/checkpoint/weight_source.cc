@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/check.h"
 
 namespace continuo::model {
 
@@ -95,6 +96,7 @@ bool WeightSource::ConvertTiled(int64_t row, int64_t n, kernels::DType dtype, ui
 
 bool WeightSource::ConvertTurnedHeads(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,
                                       int64_t row_bytes) const {
+  CONTINUO_CHECK(order_.is_plain() && stored_.row_step == 1);
   const int64_t head = stored_.turned_head;
   const int64_t column_bytes = head / type_->block * type_->bytes;
   const auto element = static_cast<size_t>(kernels::SizeOf(dtype));

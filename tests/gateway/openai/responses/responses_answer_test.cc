@@ -273,10 +273,10 @@ TEST(ResponsesAnswerTest, AFailureSaysWhenToTryAgain) {
   std::string stream;
   answer.AddError(
       protocol::WithRetryInfo(absl::ResourceExhaustedError("slow down"), absl::Milliseconds(6500)),
-      R"({"error":{"message":"slow down","code":"rate_limit_exceeded"}})", &stream);
+      R"({"error":{"message":"slow down","code":"overloaded"}})", &stream);
   EXPECT_EQ(Events(stream).back()["response"]["error"],
             Json::parse(R"({"code":"rate_limit_exceeded",
-                            "message":"slow down; try again in 7s"})"));
+                            "message":"slow down. Please try again in 7s."})"));
 }
 
 TEST(ResponsesAnswerTest, ThoughtsAreEncodedForThoseWhoAsk) {
