@@ -9,7 +9,6 @@ cd "$(dirname "$0")/.."
 HELM=v3.19.5
 KUBECONFORM=v0.7.0
 UNITTEST=v1.1.2
-TOOLCHAIN=go1.26.0  # where the Go at hand is older
 
 pinned="helm $HELM, kubeconform $KUBECONFORM, helm-unittest $UNITTEST, Prometheus, docker-registry"
 [ "$(cat build/tools/installed.txt 2>/dev/null)" != "$pinned" ] || exit 0
@@ -24,17 +23,8 @@ download() { apt-get -qq -o APT::Sandbox::User=root download prometheus docker-r
   for package in *.deb; do dpkg-deb -x "$package" .; done &&
   cp usr/bin/prometheus usr/bin/promtool usr/bin/docker-registry "$tools/bin")
 
-export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -mod=mod -modcacherw" GOTOOLCHAIN=local
-go=go
-# A Go that is too old, as Debian 12's, fetches a newer one as the module that it is.
-if ! go version | awk '{sub("go", "", $3); split($3, v, "."); exit !(v[1] > 1 || v[2] >= 26)}'; then
-  mkdir -p "$tools/src/toolchain"
-  (cd "$tools/src/toolchain" && printf 'module local/toolchain\n' >go.mod)
-  module=golang.org/toolchain@v0.0.1-$TOOLCHAIN.linux-$(go env GOARCH)
-  folder=$(cd "$tools/src/toolchain" && go mod download -json "$module" | sed -n 's/.*"Dir": "\(.*\)",*/\1/p')
-  chmod +x "$folder"/bin/* "$folder"/pkg/tool/*/*
-  go=$folder/bin/go
-fi
+. scripts/go_toolchain.sh
+export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false -mod=mod -modcacherw"
 # Modules fetched, not what they fetch: only errors are of interest.
 quiet() { { "$@" 2>&1 >&3 | { grep -vE '^go: (downloading|finding|found|added)' >&2 || true; }; } 3>&1; }
 

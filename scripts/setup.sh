@@ -49,7 +49,7 @@ rust_is_new() {
     rustc --version | awk '{split($2, v, "."); exit !(v[1] > 1 || v[2] >= 87)}'
 }
 rust_is_new || packages+=(rustc-web cargo-web)
-# For scripts/helm_tools.sh, where too old a one fetches a newer, and services/cli/examples.
+# For scripts/go_toolchain.sh, by which too old a one fetches a newer, and services/cli/examples.
 [ "$want_tools" = 0 ] || command -v go >/dev/null || packages+=(golang-go)
 # As in the image that helm/continuo fetches models with.
 [ "$want_tools" = 0 ] || packages+=(busybox)
