@@ -35,6 +35,7 @@ class Hub:
         self.asked, self.tokens, self.cut_after = [], [], None
         self.ranges = collections.Counter()  # of all files
         self.knows_ranges, self.tells_git_ids = True, False
+        self.refused_range = None
         self.before_range = lambda text: None
         self.digest_of = lambda content: hashlib.sha256(content).hexdigest()
         hub = self
@@ -72,8 +73,10 @@ class Hub:
         if self.storage is not None and name.endswith("safetensors"):
             request.send_response(302)
             request.send_header("location", f"{self.storage.address}/{name}")
-            request.send_header("content-length", "0")
-            return request.end_headers()
+            told = b"Found. Redirecting."
+            request.send_header("content-length", str(len(told)))
+            request.end_headers()
+            return request.wfile.write(told)
         return self.send(request, self.files[name])
 
     def send(self, request, content):
@@ -82,6 +85,8 @@ class Hub:
         if asked is not None:
             self.ranges[asked] += 1
             self.before_range(asked)
+            if asked == self.refused_range:
+                return request.send_error(403)
             first, _, last = asked.removeprefix("bytes=").partition("-")
             begin = int(first)
             end = min(int(last) + 1, end) if last else end
@@ -288,6 +293,22 @@ class FetchTest(unittest.TestCase):
         self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
         self.assertEqual(self.pieces(), [1] * 5 + [2] + [1] * 4)
 
+    def test_a_pod_that_waits_ends_when_it_is_told_to(self):
+        self.has_large_weights()
+        held, go_on = threading.Semaphore(0), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def before(_):
+            held.release()
+            go_on.wait(60)
+        self.storage.before_range = before
+        self.start(PIECE=str(PIECE), STREAMS="1")
+        self.assertTrue(held.acquire(timeout=60))
+        second = self.start(PIECE=str(PIECE), STREAMS="1")
+        self.assertIn("waiting for another pod", second.stdout.readline())
+        second.terminate()
+        self.assertEqual(second.wait(60), 143)
+
     def test_a_piece_goes_on_where_its_connection_broke(self):
         self.has_large_weights()
         self.storage.cut_after = 3 * PIECE + 1000
@@ -303,6 +324,18 @@ class FetchTest(unittest.TestCase):
         done = self.fetch(PIECE=str(PIECE))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+
+    def test_a_hub_that_refuses_the_probe_is_not_asked_for_whole_files(self):
+        self.has_large_weights()
+        self.storage.refused_range = "bytes=0-0"
+        done = self.fetch(PIECE=str(PIECE))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("403", done.stderr)
+        self.assertEqual(self.storage.asked, ["/model.safetensors"])
+        self.storage.refused_range = None
+        done = self.fetch(PIECE=str(PIECE))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.pieces(), [1] * 10)
 
     def test_pieces_that_are_not_what_the_hub_says_are_refused_and_fetched_again(self):
         self.has_large_weights()

@@ -31,7 +31,7 @@ class FetchStoreTest(unittest.TestCase):
         program.chmod(0o755)
         os.mkfifo(self.folder / "codes")
 
-    def start(self):
+    def start(self, **more):
         pod = next(p for _, p in chart.pods(chart.objects(
             "--set", "pools.m.model.objectStore.uri=s3://a/b")) if "initContainers" in p)
         container = pod["initContainers"][0]
@@ -42,7 +42,7 @@ class FetchStoreTest(unittest.TestCase):
             [*container["command"], *container["args"]], text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, process_group=0,
             env=environment | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-                               "TARGET": str(self.target), "RUNS": str(self.folder)})
+                               "TARGET": str(self.target), "RUNS": str(self.folder)} | more)
         self.addCleanup(self.end, process)
         return process
 
@@ -65,7 +65,22 @@ class FetchStoreTest(unittest.TestCase):
         self.let_go()
         self.assertEqual(process.wait(60), 0, process.stderr.read())
         self.assertEqual(self.runs(), [
-            f"copy --transfers=8 --multi-thread-streams=8 :s3,env_auth:a/b {self.target}"])
+            f"copy --transfers=2 --multi-thread-streams=4 :s3,env_auth:a/b {self.target}"])
+
+    def test_connections_that_four_does_not_divide(self):
+        for streams, transfers, parts in ((1, 1, 1), (6, 2, 3), (7, 7, 1), (64, 16, 4)):
+            process = self.start(STREAMS=str(streams))
+            self.let_go()
+            self.assertEqual(process.wait(60), 0, process.stderr.read())
+            self.assertIn(f"copy --transfers={transfers} --multi-thread-streams={parts} ", self.runs()[-1])
+
+    def test_a_pod_that_waits_ends_when_it_is_told_to(self):
+        self.start()
+        with open(self.folder / "codes", "w"):  # its rclone runs
+            second = self.start()
+            self.assertIn("waiting for another pod", second.stdout.readline())
+            second.terminate()
+            self.assertEqual(second.wait(60), 143)
 
     def test_a_copy_that_fails_is_told(self):
         process = self.start()

@@ -67,9 +67,16 @@ plan() { # plan NAME DIGEST SIZE: writes the pieces that the file is fetched in,
   echo "fetching $1, $3 bytes"
   piece=$3
   # Pieces need a hub that knows ranges.
-  if [ "$3" -gt "$PIECE" ] && [ "$(fetch "$HUB/$REPOSITORY/resolve/$commit/$1" --retry 8 --range 0-0 \
-    --max-filesize 1 --output /dev/null --write-out '%{http_code}')" = 206 ]; then
-    piece=$PIECE
+  if [ "$3" -gt "$PIECE" ]; then
+    # The body of a redirection counts, too, so that a limit of one byte would be too low.
+    code=0
+    answer=$(fetch "$HUB/$REPOSITORY/resolve/$commit/$1" --retry 8 --range 0-0 --max-filesize "$PIECE" \
+      --output /dev/null --write-out '%{http_code}' 2>"$state/said.$1") || code=$?
+    case $code:$answer in
+      0:206) piece=$PIECE ;;
+      0:200 | 63:*) ;; # more than was asked for
+      *) cat "$state/said.$1" >&2; return 1 ;;
+    esac
   fi
   begin=0
   while
@@ -150,8 +157,12 @@ mkdir -p "$folder"
 own='' # what is added to the names of a pod's own files
 exec 9>"$TARGET.lock"
 if ! flock -n 9; then
+  waiting=
+  trap '[ -z "$waiting" ] || kill "$waiting"; exit 143' TERM
   echo "waiting for another pod that fetches $REPOSITORY"
-  flock 9 || { own=.$(hostname); echo "the volume has no locks: each pod fetches for itself" >&2; }
+  flock 9 & waiting=$!
+  wait "$waiting" || { own=.$(hostname); echo "the volume has no locks: each pod fetches for itself" >&2; }
+  trap 'exit 143' TERM
 fi
 if [ -e "$folder/.complete" ]; then
   echo "$REPOSITORY@$commit is there"
