@@ -124,6 +124,7 @@ CHECKS = [
     (f"{P}.gpus=2,{P}.tensorParallel=4", "pools.m.tensorParallel: is 4, but the model is split over "
      "its 2 GPUs; leave it 0"),
     (f"{P}.storage.claim=c,{P}.storage.hostPath=/x", "pools.m.storage: claim and hostPath exclude each other"),
+    ("worker.storage.class=s,worker.storage.claim=c", "pools.m.storage: class and claim exclude each other"),
     (f"{P}.autoscaling.minReplicas=9", "pools.m.autoscaling: minReplicas 9 is above maxReplicas 4"),
     (f"{P}.autoscaling.enabled=true,{P}.autoscaling.minReplicas=0",
      "pools.m.autoscaling.minReplicas: 0 needs by: keda; an HPA reads what workers report, and a pool "
@@ -190,6 +191,10 @@ CHECKS = [
     (f"{POOL},inferencePool.endpoints=workers", "inferencePool.clients: is "
      "needed: the peers that may call workers, which ask for no keys"),
     (f"{POOL},gateway.http=false", "inferencePool.endpoints: gateways need gateway.http"),
+    (f"{POOL},inferencePool.appProtocol=kubernetes.io/h2c",
+     "inferencePool.appProtocol: gateways speak HTTP/1.1 to an InferencePool's proxies"),
+    (f"{POOL},tls.enabled=true,tls.issuer.name=i,tls.clients.caConfigMap=c,httpRoute.enabled=true,"
+     "httpRoute.parentRefs[0].name=g", "inferencePool: with tls.enabled no httpRoute can lead to it"),
     (f"{POOL},tls.enabled=true,tls.issuer.name=i,tls.clients.requireCertificates=true",
      "tls.clients.requireCertificates: an endpoint picker (inferencePool) reads the gateways' load"),
 ]

@@ -142,6 +142,12 @@
 {{- if not .Values.gateway.http }}
 {{- fail "inferencePool.endpoints: gateways need gateway.http" }}
 {{- end }}
+{{- if eq .Values.inferencePool.appProtocol "kubernetes.io/h2c" }}
+{{- fail "inferencePool.appProtocol: gateways speak HTTP/1.1 to an InferencePool's proxies, not kubernetes.io/h2c; leave it auto" }}
+{{- end }}
+{{- if and .Values.tls.enabled .Values.httpRoute.enabled }}
+{{- fail "inferencePool: with tls.enabled no httpRoute can lead to it, since a BackendTLSPolicy is for Services alone" }}
+{{- end }}
 {{- if and .Values.tls.enabled .Values.tls.clients.requireCertificates }}
 {{- fail "tls.clients.requireCertificates: an endpoint picker (inferencePool) reads the gateways' load and shows no certificate" }}
 {{- end }}

@@ -66,7 +66,15 @@ app.kubernetes.io/component: worker
 {{- /* A pool with everything that `worker` says and it does not. (list $ NAME) → YAML */ -}}
 {{- define "continuo.pool" -}}
 {{- $root := index . 0 }}
-{{- mergeOverwrite (deepCopy $root.Values.worker) (deepCopy (index $root.Values.pools (index . 1))) | toYaml }}
+{{- $own := index $root.Values.pools (index . 1) }}
+{{- $inherited := deepCopy $root.Values.worker }}
+{{- /* A place that the pool names is instead of the one of all pools, also where it is of another kind. */ -}}
+{{- with $own.storage }}
+{{- if or .class .claim .hostPath }}
+{{- $_ := mergeOverwrite $inherited.storage (dict "class" "" "claim" "" "hostPath" "") }}
+{{- end }}
+{{- end }}
+{{- mergeOverwrite $inherited (deepCopy $own) | toYaml }}
 {{- end }}
 
 {{- /* (list $ NAME) */ -}}

@@ -90,7 +90,18 @@ only the mesh can tell. (list $ PEERS OPEN); OPEN: from anywhere */ -}}
 {{- (index . 0).Values.tls.enabled | ternary "https" (index . 1) }}
 {{- end }}
 
-{{- /* The same of a port of pods that gateways choose by themselves. Istio would choose by the Host header instead,
+{{- /* The member of a port of the gateways' Service. Load balancers of clouds may probe what says http or https by
+requests for /, not by connections: without a mesh none of their ports says so. (list $ PLAIN) */ -}}
+{{- define "continuo.gatewayProtocol" -}}
+{{- $protocol := include "continuo.appProtocol" . }}
+{{- with (index . 0).Values }}
+{{- if or .mesh (ne .gateway.service.type "LoadBalancer") (not (hasPrefix "http" $protocol)) -}}
+appProtocol: {{ $protocol }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Protocol of a port of pods that gateways choose by themselves. Istio would choose by the Host header instead,
 and call again what had failed. (list $ PROTOCOL) */ -}}
 {{- define "continuo.podProtocol" -}}
 {{- eq (index . 0).Values.mesh "istio" | ternary "tcp" (index . 1) }}
