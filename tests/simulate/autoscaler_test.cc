@@ -240,28 +240,5 @@ TEST_P(ScaledSeedsTest, NoInvariantBreaks) {
 
 INSTANTIATE_TEST_SUITE_P(Parts, ScaledSeedsTest, ::testing::Range(0, kParts));
 
-// A planted fault: the pod set takes a pod away without a drain.
-TEST(AutoscalerTest, AWorkerThatRunsWithoutAPodIsFound) {
-  EventLoop loop;
-  Network network(absl::ZeroDuration());
-  profile::WorkerProfile profile = profile::ExampleProfile();
-  profile.engine.num_blocks = 64;
-  TestHooks hooks;
-  std::vector<std::unique_ptr<SimulatedWorker>> workers;
-  const WorkerEvents events = {
-      .on_report = [](const auto&) {}, .on_exit = [] {}, .on_health = [](bool) {}};
-  for (int i = 0; i < 2; ++i) {
-    workers.push_back(
-        std::make_unique<SimulatedWorker>(i, i == 0, &profile, &loop, &network, events, &hooks));
-  }
-  PodSet pods(
-      {}, &workers, &loop, [] {}, [] {});
-  pods.Begin(1);
-  EXPECT_TRUE(pods.CheckInvariants().ok()) << pods.CheckInvariants();
-  workers[1]->Restart();
-  EXPECT_THAT(std::string(pods.CheckInvariants().message()),
-              HasSubstr("worker 1 runs without a pod"));
-}
-
 }  // namespace
 }  // namespace continuo::simulate

@@ -24,7 +24,8 @@ void PodSet::Scale(int replicas) {
   if (replicas == wanted_) return;
   const int before = std::exchange(wanted_, replicas);
   for (int i = before; i < replicas; ++i) Add();
-  for (int i = replicas; i < before; ++i) TakeAway();
+  // A pod that still waits for a place is no longer wanted, and nothing has to go for it.
+  while (Count().replicas() > replicas) TakeAway();
   on_change_();
 }
 
@@ -57,7 +58,6 @@ void PodSet::TakeAway() {
     if (phase != Phase::kStarting && phase != Phase::kServing) continue;
     if (first < 0 || rank(i) < rank(first)) first = i;
   }
-  if (first < 0) return;  // It was still waiting for a place.
   SimulatedWorker& worker = *workers_[static_cast<size_t>(first)];
   if (pod(first).phase == Phase::kStarting || !worker.is_running()) return Remove(first);
   pods_[static_cast<size_t>(first)].phase = Phase::kDraining;
