@@ -2,6 +2,8 @@
 #include "services/cli/fleet/cost_recorder.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "services/base/status_macros.h"
 #include "services/protocol/proto_time.h"
@@ -50,9 +52,12 @@ absl::StatusOr<std::string> CostRecorder::Profile() const {
   profile::WorkerProfile profile;
   ASSIGN_OR_RETURN(profile.step, fit_.Fit());
   profile.name = load_->worker() + ", " + load_->model();
-  profile.engine.num_blocks = static_cast<int>(std::min(load_->total_kv_blocks(), 1u << 26));
-  profile.engine.block_size = static_cast<int>(std::min(load_->block_size_tokens(), 1024u));
-  profile.engine.max_running = static_cast<int>(std::min(load_->max_running_requests(), 1u << 20));
+  const auto count = [](uint32_t told) {
+    return static_cast<int>(std::min<uint32_t>(told, std::numeric_limits<int>::max()));
+  };
+  profile.engine.num_blocks = count(load_->total_kv_blocks());
+  profile.engine.block_size = count(load_->block_size_tokens());
+  profile.engine.max_running = count(load_->max_running_requests());
   return profile::FormatProfile(profile);
 }
 

@@ -50,7 +50,9 @@ class Measurement {
       RETURN_IF_ERROR(RunBatch(batch));
     }
     // A small cache or context has room for a few of them alone.
-    const int longest = std::min(options_.max_context_tokens, TokensOfCache()) - kDecodeSteps - 1;
+    const int longest =
+        static_cast<int>(std::min<int64_t>(options_.max_context_tokens, TokensOfCache())) -
+        kDecodeSteps - 1;
     for (int i = 0; longest > 0 && fit_.num_steps() < CostFit::kFewest && i < kDecodeSteps; ++i) {
       RETURN_IF_ERROR(RunBatch({1, std::max(1, longest / (1 + i % 4))}));
     }
@@ -69,7 +71,7 @@ class Measurement {
   }
 
  private:
-  int TokensOfCache() const { return engine_.num_blocks * engine_.block_size; }
+  int64_t TokensOfCache() const { return int64_t{engine_.num_blocks} * engine_.block_size; }
 
   bool Fits(const Batch& batch) const {
     const int tokens = batch.length + kDecodeSteps;

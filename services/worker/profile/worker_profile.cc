@@ -15,6 +15,12 @@ namespace {
 
 using Json = nlohmann::json;
 
+// The ranges of a file: counts begin at 1, and times at 0.
+constexpr int kMostSeconds = 1000;
+constexpr int kMostBlocks = 1 << 26, kMostBlockSize = 1024;
+constexpr int kMostTokens = 1 << 24, kMostRunning = 1 << 20;
+constexpr int64_t kMostQueuedTokens = int64_t{1} << 40;
+
 absl::Status BadMember(std::string_view name, std::string_view rule) {
   return absl::InvalidArgumentError(
       absl::StrCat("\"", std::string(name), "\" must be ", std::string(rule)));
@@ -30,8 +36,8 @@ class Members {
     const Json* const member = Take(name);
     if (member == nullptr) return absl::OkStatus();
     const double seconds = member->is_number() ? member->get<double>() : -1;
-    if (!(seconds >= 0 && seconds <= 1000)) {
-      return BadMember(prefix_ + name, "a number from 0 to 1000");
+    if (!(seconds >= 0 && seconds <= kMostSeconds)) {
+      return BadMember(prefix_ + name, absl::StrCat("a number from 0 to ", kMostSeconds));
     }
     *value = seconds;
     return absl::OkStatus();
@@ -84,8 +90,6 @@ class Members {
   std::vector<std::string> taken_;
 };
 
-constexpr int kMostTokens = 1 << 24;
-
 }  // namespace
 
 absl::Duration StepTime::Of(const engine::StepLoad& load) const {
@@ -133,13 +137,14 @@ absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json) {
         "\"step_seconds.fixed\" and \"step_seconds.per_token\" must not both be 0");
   }
   engine::EngineOptions& engine = profile.engine;
-  RETURN_IF_ERROR(members.Count("kv_blocks", 1 << 26, &engine.num_blocks));
-  if (engine.num_blocks == 0) return BadMember("kv_blocks", "a whole number from 1 to 67108864");
-  RETURN_IF_ERROR(members.Count("block_size", 1024, &engine.block_size));
+  RETURN_IF_ERROR(members.Count("kv_blocks", kMostBlocks, &engine.num_blocks));
+  if (engine.num_blocks == 0)
+    return BadMember("kv_blocks", absl::StrCat("a whole number from 1 to ", kMostBlocks));
+  RETURN_IF_ERROR(members.Count("block_size", kMostBlockSize, &engine.block_size));
   RETURN_IF_ERROR(members.Count("max_batch_tokens", kMostTokens, &engine.max_batch_tokens));
   RETURN_IF_ERROR(members.Count("max_prefill_chunk", kMostTokens, &engine.max_prefill_chunk));
-  RETURN_IF_ERROR(members.Count("max_running", 1 << 20, &engine.max_running));
-  RETURN_IF_ERROR(members.Count("max_queued_tokens", int64_t{1} << 40, &engine.max_queued_tokens));
+  RETURN_IF_ERROR(members.Count("max_running", kMostRunning, &engine.max_running));
+  RETURN_IF_ERROR(members.Count("max_queued_tokens", kMostQueuedTokens, &engine.max_queued_tokens));
   double target = absl::ToDoubleSeconds(engine.target_step);
   RETURN_IF_ERROR(members.Seconds("target_step_seconds", &target));
   engine.target_step = absl::Seconds(target);
@@ -151,21 +156,25 @@ absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json) {
 
 std::string FormatProfile(const WorkerProfile& profile) {
   const engine::EngineOptions& engine = profile.engine;
+  const auto seconds = [](double value) { return std::clamp<double>(value, 0, kMostSeconds); };
+  const auto count = [](auto value, decltype(value) most) {
+    return std::clamp(value, decltype(value){1}, most);
+  };
   const nlohmann::ordered_json json = {
       {"name", profile.name},
       {"step_seconds",
-       {{"fixed", profile.step.fixed},
-        {"per_token", profile.step.per_token},
-        {"per_attended_token", profile.step.per_attended_token},
-        {"per_sample", profile.step.per_sample}}},
-      {"kv_blocks", engine.num_blocks},
-      {"block_size", engine.block_size},
-      {"max_batch_tokens", engine.max_batch_tokens},
-      {"max_prefill_chunk", engine.max_prefill_chunk},
-      {"max_running", engine.max_running},
-      {"max_queued_tokens", engine.max_queued_tokens},
-      {"target_step_seconds", absl::ToDoubleSeconds(engine.target_step)},
-      {"max_context_tokens", profile.max_context_tokens},
+       {{"fixed", seconds(profile.step.fixed)},
+        {"per_token", seconds(profile.step.per_token)},
+        {"per_attended_token", seconds(profile.step.per_attended_token)},
+        {"per_sample", seconds(profile.step.per_sample)}}},
+      {"kv_blocks", count(engine.num_blocks, kMostBlocks)},
+      {"block_size", count(engine.block_size, kMostBlockSize)},
+      {"max_batch_tokens", count(engine.max_batch_tokens, kMostTokens)},
+      {"max_prefill_chunk", count(engine.max_prefill_chunk, kMostTokens)},
+      {"max_running", count(engine.max_running, kMostRunning)},
+      {"max_queued_tokens", count(engine.max_queued_tokens, kMostQueuedTokens)},
+      {"target_step_seconds", seconds(absl::ToDoubleSeconds(engine.target_step))},
+      {"max_context_tokens", count(profile.max_context_tokens, kMostTokens)},
       {"asynchronous", profile.is_asynchronous}};
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

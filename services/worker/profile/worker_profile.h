@@ -43,7 +43,8 @@ WorkerProfile ExampleProfile();
 // Reads a file of --cost. INVALID_ARGUMENT names the member and its range.
 absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json);
 
-// Writes a file of --cost, with all members.
+// Writes a file of --cost, with all members. What is beyond the range of a member is written as the
+// end of it.
 std::string FormatProfile(const WorkerProfile& profile);
 
 }  // namespace continuo::profile

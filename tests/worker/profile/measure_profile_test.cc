@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
 #include <set>
 
+#include "services/worker/engine/kv/state_pool.h"
 #include "tests/testing/manual_clock.h"
 
 namespace continuo::profile {
@@ -27,6 +29,7 @@ class ProfiledDevice : public model::Executor {
         const int32_t block = plan.block_tables[s * plan.max_blocks + plan.positions[row] / 16];
         EXPECT_EQ(plan.kv_slots[row], block * 16 + plan.positions[row] % 16);
       }
+      if (!plan.state_to.empty()) CheckState(plan, s);
       most_context = std::max(most_context, plan.kv_len[s]);
     }
     most_tokens = std::max(most_tokens, plan.num_rows());
@@ -38,11 +41,28 @@ class ProfiledDevice : public model::Executor {
   absl::StatusOr<model::StepResult> Finish() override { return model::StepResult(); }
 
   absl::Status failure;
-  int num_steps = 0, most_tokens = 0, most_sequences = 0, most_context = 0;
+  int num_steps = 0, most_tokens = 0, most_sequences = 0, most_context = 0, most_state_slot = -1;
 
  private:
+  // A sequence reads the slot that its last step has written, and writes the other one of its two.
+  void CheckState(const model::StepPlan& plan, int s) {
+    const int begin = plan.query_begin[s], end = plan.query_begin[s + 1];
+    const int from = plan.state_from[s], to = plan.state_to[end - 1];
+    for (int row = begin; row + 1 < end; ++row) EXPECT_EQ(plan.state_to[row], engine::kNoState);
+    ASSERT_GE(to, 0);
+    if (plan.positions[begin] == 0) {
+      EXPECT_EQ(from, engine::kNoState);
+    } else {
+      EXPECT_EQ(from, newest_state_[to / 2]);
+      EXPECT_EQ(to, from ^ 1);
+    }
+    newest_state_[to / 2] = to;
+    most_state_slot = std::max(most_state_slot, to);
+  }
+
   const StepTime step_;
   ManualClock& clock_;
+  std::map<int, int> newest_state_;  // by the pair of slots
 };
 
 MeasureOptions Options(int num_blocks, int context) {
@@ -96,6 +116,29 @@ TEST(MeasureProfileTest, ASmallCacheIsUsedAgain) {
   ASSERT_TRUE(profile.ok()) << profile.status();
   EXPECT_NEAR(profile->step.per_token, 1e-3, 1e-4);
   EXPECT_LE(device.most_context, 64);
+}
+
+TEST(MeasureProfileTest, ACacheWithoutBoundsIsMeasuredAndWritten) {
+  ManualClock clock;
+  ProfiledDevice device({.fixed = 1e-3, .per_token = 1e-3}, &clock);
+  // So many tokens are no int, and so many blocks are no number of a file.
+  for (const int context : {64, 1 << 30}) {
+    const auto profile = MeasureProfile(Options(1 << 28, context), device, clock);
+    ASSERT_TRUE(profile.ok()) << profile.status();
+    const auto read = ParseProfile(FormatProfile(*profile));
+    EXPECT_TRUE(read.ok()) << read.status();
+  }
+}
+
+TEST(MeasureProfileTest, StatesTakeTurnsInTwoSlotsOfASequence) {
+  ManualClock clock;
+  ProfiledDevice device({.fixed = 1e-3, .per_token = 1e-3}, &clock);
+  MeasureOptions options = Options(4096, 8192);
+  options.engine.num_state_slots = 8;
+  const absl::StatusOr<WorkerProfile> profile = MeasureProfile(options, device, clock);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_EQ(device.most_sequences, 4);
+  EXPECT_EQ(device.most_state_slot, 7);
 }
 
 TEST(MeasureProfileTest, WhatCannotBeMeasuredIsAnError) {

@@ -47,6 +47,33 @@ TEST(WorkerProfileTest, AFileThatIsWrittenReadsTheSame) {
   EXPECT_TRUE(read->is_asynchronous);
 }
 
+TEST(WorkerProfileTest, WhatIsBeyondTheRangesOfAFileIsWrittenAsTheirEnds) {
+  WorkerProfile profile = ExampleProfile();
+  profile.step.per_sample = 2000;
+  profile.engine.num_blocks = (1 << 26) + 1;
+  profile.engine.block_size = 2048;
+  profile.engine.max_batch_tokens = profile.engine.max_prefill_chunk = (1 << 24) + 1;
+  profile.engine.max_running = (1 << 20) + 1;
+  profile.engine.max_queued_tokens = (int64_t{1} << 40) + 1;
+  profile.engine.target_step = absl::InfiniteDuration();
+  profile.max_context_tokens = 0;
+  auto read = ParseProfile(FormatProfile(profile));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->step.per_sample, 1000);
+  EXPECT_EQ(read->engine.num_blocks, 1 << 26);
+  EXPECT_EQ(read->engine.block_size, 1024);
+  EXPECT_EQ(read->engine.max_batch_tokens, 1 << 24);
+  EXPECT_EQ(read->engine.max_prefill_chunk, 1 << 24);
+  EXPECT_EQ(read->engine.max_running, 1 << 20);
+  EXPECT_EQ(read->engine.max_queued_tokens, int64_t{1} << 40);
+  EXPECT_EQ(read->engine.target_step, absl::Seconds(1000));
+  EXPECT_EQ(read->max_context_tokens, 1);
+  profile.max_context_tokens = (1 << 24) + 1;
+  read = ParseProfile(FormatProfile(profile));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->max_context_tokens, 1 << 24);
+}
+
 TEST(WorkerProfileTest, WhatIsLeftOutIsTheWorkersDefault) {
   const auto profile = ParseProfile(R"({"step_seconds": {"fixed": 1}, "kv_blocks": 9})");
   ASSERT_TRUE(profile.ok()) << profile.status();
