@@ -54,6 +54,7 @@ void Autoscaler::Scrape() {
     const std::optional<WorkerGauges> gauges = worker->Gauges();
     if (!gauges.has_value()) continue;
     scraped_.push_back({.worker = worker->number(),
+                        .pod = pods_.pod_number(worker->number()),
                         .kv_occupancy = gauges->kv_occupancy,
                         .waiting_tokens = gauges->waiting_tokens});
   }
@@ -65,18 +66,22 @@ std::vector<ScalingMetric> Autoscaler::Metrics() {
   ScalingMetric waiting = {.target = static_cast<double>(options_.queued_tokens),
                            .is_per_pod = is_per_pod};
   for (const Scraped& pod : scraped_) {
-    // The controller leaves out pods that are being deleted; a query over the pool does not, while
-    // they are scraped.
-    if (is_per_pod && !pods_.IsServing(pod.worker)) continue;
+    // The controller leaves out pods that are being deleted or gone; a query over the pool does
+    // not, while they are scraped.
+    const bool is_there = pods_.IsServing(pod.worker) && pods_.pod_number(pod.worker) == pod.pod;
+    if (is_per_pod && !is_there) continue;
     occupancy.values.push_back(pod.kv_occupancy);
     waiting.values.push_back(pod.waiting_tokens);
   }
   std::vector<ScalingMetric> metrics = {std::move(occupancy), std::move(waiting)};
   if (options_.min_replicas > 0) return metrics;
-  if (const gateway::Demand* const demand = Connected()) {
-    metrics.push_back({.target = static_cast<double>(options_.queued_tokens),
-                       .values = {static_cast<double>(demand->Total(model_).queued_tokens)}});
+  const gateway::Demand* const demand = Connected();
+  ScalingMetric queued = {.target = static_cast<double>(options_.queued_tokens),
+                          .is_available = demand != nullptr};
+  if (demand != nullptr) {
+    queued.values = {static_cast<double>(demand->Total(model_).queued_tokens)};
   }
+  metrics.push_back(std::move(queued));
   return metrics;
 }
 
@@ -84,7 +89,12 @@ void Autoscaler::Sync() {
   pods_.Scale(horizontal_.Next(Metrics(), pods_.wanted(), loop_.Elapsed()));
 }
 
-void Autoscaler::Poll() { pods_.Scale(idle_.Next(IsActive(), pods_.wanted(), loop_.Elapsed())); }
+void Autoscaler::Poll() {
+  const bool is_active = IsActive();
+  // Without a gateway, a trigger fails, and KEDA takes nothing away.
+  if (!is_active && Connected() == nullptr) return;
+  pods_.Scale(idle_.Next(is_active, pods_.wanted(), loop_.Elapsed()));
+}
 
 bool Autoscaler::IsActive() {
   const bool is_used = std::ranges::any_of(

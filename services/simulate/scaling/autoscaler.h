@@ -51,6 +51,7 @@ class Autoscaler {
  private:
   struct Scraped {
     int worker = 0;
+    uint64_t pod = 0;  // PodSet::pod_number
     double kv_occupancy = 0, waiting_tokens = 0;
   };
 

@@ -27,6 +27,7 @@ int RoundUp(double replicas) {
 }  // namespace
 
 std::optional<int> ReplicasFor(const ScalingMetric& metric, int replicas) {
+  if (!metric.is_available) return std::nullopt;
   double sum = std::accumulate(metric.values.begin(), metric.values.end(), 0.0);
   if (!metric.is_per_pod) {
     return IsNear(sum / (metric.target * replicas)) ? replicas : RoundUp(sum / metric.target);

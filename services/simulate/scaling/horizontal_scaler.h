@@ -17,6 +17,8 @@ struct ScalingMetric {
   // Of the type Pods: each pod of the Deployment counts, also those without a value. Otherwise it
   // is external, and its sum is divided among the pods that there should be.
   bool is_per_pod = false;
+  // False where whoever is asked for the metric does not answer.
+  bool is_available = true;
 };
 
 struct HorizontalScalerOptions {
@@ -54,8 +56,8 @@ class HorizontalScaler {
   std::vector<Change> changes_;                         // oldest first
 };
 
-// The number of replicas that one metric asks for. Nothing where no pod has a value that would be
-// needed: such a metric is invalid.
+// The number of replicas that one metric asks for. Nothing where it is not available, or no pod has
+// a value that would be needed: such a metric is invalid.
 std::optional<int> ReplicasFor(const ScalingMetric& metric, int replicas);
 
 }  // namespace continuo::simulate

@@ -55,6 +55,9 @@ class PodSet {
   // The worker is to have a process: its pod serves.
   bool IsServing(int worker) const { return pod(worker).phase == Phase::kServing; }
 
+  // Numbers the pods in the place of the worker from 1; the last one's.
+  uint64_t pod_number(int worker) const { return pod(worker).number; }
+
   int wanted() const { return wanted_; }
   PodCounts Count() const;
   // The time that pods have existed, in all, and the time that the worker's had a process that

@@ -89,6 +89,9 @@ TEST(HorizontalScalerTest, AMetricThatIsMissingTakesNoPodAway) {
   const absl::Duration later = absl::Hours(1);
   EXPECT_EQ(scaler.Next({PerPod({}, 1), External(1, 1)}, 3, later), 3);
   EXPECT_EQ(scaler.Next({PerPod({}, 1), External(5, 1)}, 3, later + kSync), 5);
+  const ScalingMetric failing = {.is_available = false};
+  EXPECT_EQ(scaler.Next({External(1, 1), failing}, 5, 2 * later), 5);
+  EXPECT_EQ(scaler.Next({External(7, 1), failing}, 5, 2 * later + kSync), 7);
 }
 
 TEST(HorizontalScalerTest, ATargetWithoutReplicasIsLeftAlone) {
