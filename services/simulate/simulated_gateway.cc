@@ -14,6 +14,7 @@
 #include "services/gateway/routing/route_hash.h"
 #include "services/gateway/workers/silence.h"
 #include "services/protocol/error.h"
+#include "services/simulate/worker/answer.h"
 
 namespace continuo::simulate {
 namespace {
@@ -24,13 +25,12 @@ constexpr absl::Duration kCheckInterval = absl::Milliseconds(200);
 constexpr absl::Duration kPublishInterval = absl::Milliseconds(20);
 // A worker that is no longer listed is kept for this long where it still reports.
 constexpr absl::Duration kUnlistedWait = absl::Seconds(30);
-constexpr char kModel[] = "simulated";
 
 std::string AddressOf(int gateway) { return absl::StrCat("gateway-", gateway, ":50050"); }
 
 gateway::RouterOptions RouterOptionsOf(const GatewayOptions& options) {
   gateway::RouterOptions result;
-  if (options.is_declared) result.declared_models = {kModel};
+  if (options.is_declared) result.declared_models = {kModelName};
   return result;
 }
 
@@ -310,7 +310,7 @@ void SimulatedGateway::Publish() {
   }
   // A model whose workers are gone stays known (ModelCatalog).
   knows_model_ = knows_model_ || !snapshot.workers.empty();
-  if (knows_model_) snapshot.known_models = {kModel};
+  if (knows_model_) snapshot.known_models = {kModelName};
   view_.Set(std::move(snapshot));
   if (std::exchange(changed_, false)) router_.ViewChanged();
 }

@@ -88,7 +88,7 @@ Simulation::Simulation(const SimulationOptions& options, Load* load)
     }
     return demands;
   };
-  autoscaler_.emplace(*options_.autoscaler, "simulated", &workers_, &pods_, demands, &loop_);
+  autoscaler_.emplace(*options_.autoscaler, kModelName, &workers_, &pods_, demands, &loop_);
 }
 
 // Open requests hold relays, which hold leases of the gateways: they go first.
@@ -155,7 +155,7 @@ void Simulation::Arrive(const PlannedRequest& planned) {
 
 void Simulation::Open(const PlannedRequest& planned) {
   v1::GenerateRequest request;
-  request.set_model("simulated");
+  request.set_model(kModelName);
   const std::vector<uint32_t> ids = load_.PromptIds(planned);
   request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   request.mutable_sampling()->set_seed(SeedOf(random_(), static_cast<int>(planned.output_tokens)));

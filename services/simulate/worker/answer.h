@@ -10,6 +10,8 @@
 
 namespace continuo::simulate {
 
+// Its name, and its fingerprint.
+inline constexpr char kModelName[] = "simulated";
 inline constexpr int kVocabularySize = 32768;
 // Ends an answer; no other place has it.
 inline constexpr int32_t kEndToken = 0;

@@ -9,6 +9,7 @@
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
+#include "services/simulate/worker/answer.h"
 
 namespace continuo::simulate {
 namespace {
@@ -386,9 +387,9 @@ v1::WatchLoadResponse SimulatedWorker::MakeReport() const {
   report.set_worker(name_);
   report.set_incarnation(p.incarnation);
   report.set_state(p.state);
-  report.set_model("simulated");
-  report.set_fingerprint("simulated");
-  report.set_tokenizer_fingerprint("simulated");
+  report.set_model(kModelName);
+  report.set_fingerprint(kModelName);
+  report.set_tokenizer_fingerprint(kModelName);
   int64_t inbox_tokens = 0;
   for (const WorkerProcess::Submitted& submitted : p.inbox) {
     inbox_tokens += engine::NumInputTokens(submitted.request);

@@ -91,8 +91,8 @@ absl::StatusOr<std::pair<engine::Request, WorkerProcess::Call>> WorkerProcess::P
     call.accepted.set_request_id(context.request_id);
     call.accepted.set_seed(r.sampling.seed);
     call.accepted.set_model(request.model());
-    call.accepted.set_fingerprint("simulated");
-    call.accepted.set_tokenizer_fingerprint("simulated");
+    call.accepted.set_fingerprint(kModelName);
+    call.accepted.set_tokenizer_fingerprint(kModelName);
   }
   for (const v1::Delta& delta : received.deltas()) {
     engine::ReceivedSequence& sequence = r.received.at(delta.index());
