@@ -180,9 +180,11 @@ struct ScaledFleet : SeededFleet {
     a.scale_down = absl::Seconds(1 + draw(40));
     a.scrape_interval = absl::Seconds(1 + draw(15));
     a.pods = {.start = absl::Milliseconds(draw(20'000)),
-              .drain_grace = absl::Milliseconds(draw(3000))};
+              .drain_grace = absl::Milliseconds(draw(4) == 0 ? draw(30'000) : draw(3000))};
     options.workers = a.min_replicas;
     options.timeout = absl::InfiniteDuration();
+    // A queue before few pods with slow steps takes a while.
+    options.patience = absl::Hours(1);
     // Answers last for seconds, so that a worker that goes has streams.
     options.profile.step.fixed = 0.02 * (1 + draw(10));
     options.faults =
