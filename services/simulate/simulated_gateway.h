@@ -110,7 +110,7 @@ class SimulatedGateway : public gateway::WorkerTransport, public gateway::RelayO
   const GatewayTotals& totals() const { return totals_; }
 
  private:
-  // What the gateway knows of the worker at an address.
+  // The gateway keeps this of the worker at an address.
   struct Watched {
     std::optional<gateway::WorkerRecord> record;  // nothing: it is not watched
     uint64_t number = 0;                          // of the record, for timers

@@ -56,7 +56,7 @@ class GatewayMetrics : public RelayObserver {
   void OnRequestEnd(const RelayLabels& labels, const absl::Status& status, absl::Duration duration);
   // A Generate call was rejected.
   void OnRejected(std::string_view model, const absl::Status& status);
-  // What a call has used, as its record in the ledger tells it.
+  // The tokens that one call used, as in its usage record.
   struct Tokens {
     int64_t prompt = 0, completion = 0, generated = 0, cached = 0, reasoning = 0;
   };

@@ -12,12 +12,12 @@
 namespace continuo::gateway {
 
 struct RetryBudgetOptions {
-  // Second tries of new requests that a worker rejected, and likewise migrations, of all streams
-  // together.
-  double per_request = 0.2;  // that each new request earns
-  double per_second = 10;    // that each second earns
-  double max = 100;          // that may be saved up, and the number at the start
-  // Migrations that an open stream earns each second, besides; it adds one to what may be saved up.
+  // Each of the two buckets, of second tries and of migrations, gains `per_request` tokens for each
+  // new request and `per_second` a second. It starts with `max` and holds at most as many.
+  double per_request = 0.2;
+  double per_second = 10;
+  double max = 100;
+  // Each open stream adds so many migrations a second, and one to what their bucket holds.
   double per_stream_second = 0.1;
 };
 

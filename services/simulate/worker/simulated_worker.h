@@ -70,7 +70,7 @@ class SimulatedWorker {
   // last.
   void Drain(absl::Duration grace);
   MachineClock& clock() { return clock_; }
-  // What a scrape gets; nothing if no process answers.
+  // Returns what a scrape gets; nothing if no process answers.
   std::optional<WorkerGauges> Gauges() const;
 
   // Calls the one of the WorkerProcess; OK without a process.

@@ -40,7 +40,7 @@ constexpr std::pair<std::string_view, std::string_view> kGlmParts[] = {
     {"post_ffw_norm", "post_mlp_layernorm"},
     {"ffn_up", "mlp.gate_up_proj"},
 };
-// Those that name the norm before the MLP so.
+// In these models post_attention_norm stands before the MLP.
 constexpr std::pair<std::string_view, std::string_view> kSeedParts[] = {
     {"post_attention_norm", "post_attention_layernorm"},
 };

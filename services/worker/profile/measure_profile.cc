@@ -15,7 +15,7 @@
 namespace continuo::profile {
 namespace {
 
-// So many prompts of this length at a time.
+// A step of several prompts of one length.
 struct Batch {
   int sequences, length;
 };
@@ -30,7 +30,7 @@ struct Sequence {
   bool has_state = false;
 };
 
-// What a sequence contributes to a step.
+// One sequence's part of a step.
 struct Part {
   Sequence* sequence;
   int tokens;

@@ -12,7 +12,7 @@ constexpr size_t kMaxUnits = 4096;
 // An id as gateways make it, and a fingerprint as workers do, become half as long.
 constexpr std::string_view kIdPrefix = "req-";
 constexpr size_t kDigits = 32;
-// What is written at most: a number, an amount, a unit, and a place other than its units.
+// The largest sizes of a number, an amount, a unit, and a place without its units.
 constexpr size_t kMaxNumberBytes = 10;
 constexpr size_t kMaxAmountBytes = (1 + Amount::kNumKinds) * kMaxNumberBytes;
 constexpr size_t kMaxUnitBytes = kMaxAmountBytes + sizeof(Cursor::Unit::hash);
