@@ -118,7 +118,7 @@ void WriteLine(std::string line) {
 }  // namespace
 
 std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
-                          std::initializer_list<LogField> fields) {
+                          std::span<const LogField> fields) {
   constexpr size_t kUsualBytes = 512;
   std::string line;
   line.reserve(kUsualBytes);

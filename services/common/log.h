@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -36,7 +37,7 @@ class LogValue {
 
  private:
   friend std::string FormatLogLine(absl::Time, LogSeverity, std::string_view,
-                                   std::initializer_list<struct LogField>);
+                                   std::span<const struct LogField>);
   std::variant<std::string_view, bool, int64_t, uint64_t, double> value_;
 };
 
@@ -61,7 +62,11 @@ void Log(LogSeverity severity, std::string_view message,
 // Formats a line, without the newline. Bytes that are not UTF-8 become U+FFFD; numbers that are not
 // finite become null.
 std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
-                          std::initializer_list<LogField> fields);
+                          std::span<const LogField> fields);
+inline std::string FormatLogLine(absl::Time time, LogSeverity severity, std::string_view message,
+                                 std::initializer_list<LogField> fields) {
+  return FormatLogLine(time, severity, message, std::span(fields.begin(), fields.size()));
+}
 
 // Routes the errors and warnings of gRPC and Protocol Buffers through Log, with "source" set to
 // file:line. Call once, before the first channel or server.

@@ -274,7 +274,9 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   if (call.identity.has_value()) {
     result.context.reference_time = call.identity->reference_time;
     result.context.body = call.identity->body;
-    result.context.fingerprint = call.identity->preferred_fingerprint;
+    if (const std::string& begin = call.identity->preferred_fingerprint; !begin.empty()) {
+      result.context.fingerprint = dependencies_.pool->FindFingerprint(begin);
+    }
     // Even an empty continuation replaces a live generation.
     if (call.identity->takes_over) result.request.mutable_continuation();
   }

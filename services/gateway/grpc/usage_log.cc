@@ -6,8 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <variant>
+#include <type_traits>
+#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +30,31 @@ bool WriteAll(int file, std::string_view bytes) {
   return true;
 }
 
+// Calls add(name, value) for each member of a record. Texts are views of the arguments.
+constexpr size_t kNumMembers = 18;
+template <typename Add>
+void AddMembers(const UsageRecord& record, const absl::Status& status, std::string_view reason,
+                Add add) {
+  add("call", std::string_view(record.call));
+  add("tenant", std::string_view(record.tenant));
+  add("key", std::string_view(record.key));
+  add("request_id", std::string_view(record.request_id));
+  add("again", record.is_again);
+  add("model", std::string_view(record.model));
+  add("fingerprint", std::string_view(record.fingerprint));
+  add("outcome", OutcomeOf(status));
+  add("code", protocol::StatusName(status.code()));
+  add("reason", reason);
+  add("prompt_tokens", record.prompt_tokens);
+  add("prompt_estimated", record.is_estimate);
+  add("cached_tokens", record.cached_tokens);
+  add("generated_tokens", record.generated_tokens);
+  add("delivered_tokens", record.delivered_tokens);
+  add("reasoning_tokens", record.reasoning_tokens);
+  add("migrations", int64_t{record.migrations});
+  add("seconds", absl::ToDoubleSeconds(record.duration));
+}
+
 }  // namespace
 
 std::string_view OutcomeOf(const absl::Status& status) {
@@ -50,39 +75,26 @@ std::string_view OutcomeOf(const absl::Status& status) {
 
 common::LogRecord UsageLogRecord(absl::Time time, const UsageRecord& record,
                                  const absl::Status& status) {
-  return {.event = "continuo.usage",
-          .time = time,
-          .attributes = {{"call", record.call},
-                         {"tenant", record.tenant},
-                         {"key", record.key},
-                         {"request_id", record.request_id},
-                         {"again", record.is_again},
-                         {"model", record.model},
-                         {"fingerprint", record.fingerprint},
-                         {"outcome", std::string(OutcomeOf(status))},
-                         {"code", std::string(protocol::StatusName(status.code()))},
-                         {"reason", protocol::ReasonOf(status)},
-                         {"prompt_tokens", record.prompt_tokens},
-                         {"prompt_estimated", record.is_estimate},
-                         {"cached_tokens", record.cached_tokens},
-                         {"generated_tokens", record.generated_tokens},
-                         {"delivered_tokens", record.delivered_tokens},
-                         {"reasoning_tokens", record.reasoning_tokens},
-                         {"migrations", int64_t{record.migrations}},
-                         {"seconds", absl::ToDoubleSeconds(record.duration)}}};
+  common::LogRecord log_record = {.event = "continuo.usage", .time = time, .attributes = {}};
+  const auto add = [&log_record](const char* name, auto value) {
+    if constexpr (std::is_convertible_v<decltype(value), std::string_view>) {
+      log_record.attributes.emplace_back(name, std::string(value));
+    } else {
+      log_record.attributes.emplace_back(name, value);
+    }
+  };
+  AddMembers(record, status, protocol::ReasonOf(status), add);
+  return log_record;
 }
 
 std::string UsageLine(absl::Time time, const UsageRecord& record, const absl::Status& status) {
-  nlohmann::ordered_json line = {
-      {"time", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", time, absl::UTCTimeZone())},
-      {"severity", "INFO"},
-      {"message", "usage"}};
-  const common::LogRecord log_record = UsageLogRecord(time, record, status);
-  for (const auto& [key, value] : log_record.attributes) {
-    std::visit([&line, &key](const auto& v) { line[key] = v; }, value);
-  }
-  return line.dump(/*indent=*/-1, /*indent_char=*/' ', /*ensure_ascii=*/false,
-                   nlohmann::ordered_json::error_handler_t::replace);
+  const std::string reason = protocol::ReasonOf(status);
+  std::vector<common::LogField> fields;
+  fields.reserve(kNumMembers);
+  AddMembers(record, status, reason, [&fields](const char* name, auto value) {
+    fields.push_back({name, value});
+  });
+  return common::FormatLogLine(time, common::LogSeverity::kInfo, "usage", fields);
 }
 
 absl::StatusOr<std::unique_ptr<UsageLog>> UsageLog::Open(

@@ -29,7 +29,7 @@ struct CallIdentity {
   bool takes_over = false;
   // The worker fingerprint of an earlier answer, where this gateway remembers one.
   std::string fingerprint;
-  // Workers of this fingerprint are preferred. Empty: all are alike.
+  // Workers whose fingerprint begins so are preferred. Empty: all are alike.
   std::string preferred_fingerprint;
 };
 

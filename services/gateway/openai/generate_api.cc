@@ -237,7 +237,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       std::move(call.start.signer), std::move(call.start.begin), call.start.is_resumed);
   stream.TellRetry();
   absl::Duration last_sent = start;
-  std::string events;
+  Chunk events;
   while (num_prompts > 0) {
     const absl::Duration left = call.deadline - options_.clock->Now();
     if (left <= absl::ZeroDuration()) queue.Expire();
@@ -276,7 +276,8 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
     }
     for (GenerationQueue::Item& item : items) {
       Prepare(call, &item.response);
-      if (const absl::Status added = stream.Add(item.prompt, std::move(item.response), &events);
+      if (const absl::Status added =
+              stream.Add(item.prompt, std::move(item.response), events.out());
           !added.ok()) {
         queue.Cancel(added);
         status.Update(added);
@@ -297,7 +298,6 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       if (!begun || events.size() < kMaxEventsBytes) continue;
       co_await connection.SendStream(events);
       if (connection.client_gone()) co_return;
-      events.clear();
     }
     if (stream.is_replaying() && events.empty() && status.ok() && num_prompts > 0) {
       // The part that the client has had is being generated again.
@@ -313,7 +313,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       call.replay.Release();
       if (call.live != nullptr) (*call.live)->Open();
     }
-    if (num_prompts == 0 && status.ok()) status = stream.AddEnd(&events);
+    if (num_prompts == 0 && status.ok()) status = stream.AddEnd(events.out());
     if (call.live != nullptr) {
       if (status.ok() && num_prompts > 0) {
         (*call.live)->OnProgress();
@@ -332,7 +332,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       co_await BeginEvents(connection, call.headers, call.start.has_ids);
     }
     if (!status.ok()) {
-      stream.AddError(status, ErrorBody(call.errors, status), &events);
+      stream.AddError(status, ErrorBody(call.errors, status), events.out());
       num_prompts = 0;
     }
     co_await connection.SendStream(events);

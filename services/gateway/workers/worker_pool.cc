@@ -403,6 +403,13 @@ std::shared_ptr<WorkerChannel> WorkerPool::Find(const std::string& address) cons
   return at == channels_.end() ? nullptr : at->second;
 }
 
+std::string WorkerPool::FindFingerprint(const std::string& begin) const {
+  for (const auto& load : view_->Get()->workers) {
+    if (load->fingerprint.starts_with(begin)) return load->fingerprint;
+  }
+  return begin;
+}
+
 std::vector<v1::Model> WorkerPool::Models() const {
   absl::MutexLock lock(&mutex_);
   return catalog_.Models(*view_->Get());

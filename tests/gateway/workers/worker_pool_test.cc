@@ -216,6 +216,16 @@ TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterward
   EXPECT_EQ(pool_.Models()[0].num_workers(), 0);
 }
 
+TEST_F(WorkerPoolTest, FindsAFingerprintByItsBegin) {
+  EXPECT_EQ(pool_.FindFingerprint("F"), "F") << "nobody has one";
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitForState(WorkerState::kServing));
+  const std::string whole = view_.Get()->workers[0]->fingerprint;
+  ASSERT_FALSE(whole.empty());
+  EXPECT_EQ(pool_.FindFingerprint(whole.substr(0, whole.size() / 2)), whole);
+  EXPECT_EQ(pool_.FindFingerprint(whole + "x"), whole + "x");
+}
+
 TEST_F(WorkerPoolTest, AnUnlistedWorkerWithoutRequestsIsForgottenThoughItReports) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitForState(WorkerState::kServing));

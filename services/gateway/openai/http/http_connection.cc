@@ -10,7 +10,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "services/gateway/openai/http/inflate.h"
 #include "services/gateway/openai/http/request_target.h"
@@ -431,15 +430,16 @@ asio::awaitable<void> HttpConnection::BeginStream(std::string_view content_type,
   co_await Write(head);
 }
 
-asio::awaitable<void> HttpConnection::SendStream(std::string_view piece) {
+asio::awaitable<void> HttpConnection::SendStream(Chunk& piece) {
+  // An empty chunk would end the body.
   if (piece.empty()) co_return;
-  if (is_http_1_0_) {
-    co_await Write(piece);
-    co_return;
-  }
-  std::string bytes = absl::StrFormat("%x\r\n", piece.size());
-  bytes.append(piece).append("\r\n");
-  co_await Write(bytes);
+  co_await Write(is_http_1_0_ ? piece.text() : piece.Close());
+  piece.clear();
+}
+
+asio::awaitable<void> HttpConnection::SendStream(std::string_view piece) {
+  Chunk chunk(piece);
+  co_await SendStream(chunk);
 }
 
 asio::awaitable<void> HttpConnection::SendComment() { co_await SendStream(comment_); }

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "services/base/byte_budget.h"
 #include "services/gateway/openai/http/byte_stream.h"
+#include "services/gateway/openai/http/chunk.h"
 #include "services/gateway/openai/http/http_limits.h"
 #include "services/gateway/openai/http/http_message.h"
 #include "services/gateway/openai/http/request_target.h"
@@ -85,6 +86,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // the connection busy.
   boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers,
                                            std::string_view comment);
+  // The chunk is as long as it likes, and is cleared.
+  boost::asio::awaitable<void> SendStream(Chunk& piece);
   boost::asio::awaitable<void> SendStream(std::string_view piece);
   boost::asio::awaitable<void> EndStream();
   boost::asio::awaitable<void> SendComment();

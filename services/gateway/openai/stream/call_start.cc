@@ -13,11 +13,11 @@ absl::Status StartStream(const FleetSecret& secret, std::string_view tenant, std
   Cursor& begin = start->begin;
   if (last_event_id.empty()) {
     if (!start->is_keyed) {
-      identity.seed = SeedOfId(secret, identity.request_id);
+      identity.seed = start->signer->SeedOf(identity.request_id);
       identity.reference_time = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
     }
     begin.request_id = identity.request_id;
-    begin.seed = identity.seed;
+    if (start->is_keyed) begin.seed = identity.seed;
     begin.reference_time = identity.reference_time;
     return absl::OkStatus();
   }
@@ -35,7 +35,7 @@ absl::Status StartStream(const FleetSecret& secret, std::string_view tenant, std
   }
   start->is_resumed = true;
   identity.request_id = begin.request_id;
-  identity.seed = begin.seed;
+  identity.seed = begin.seed.value_or(start->signer->SeedOf(begin.request_id));
   identity.reference_time = begin.reference_time;
   identity.preferred_fingerprint = begin.fingerprint;
   identity.takes_over = true;

@@ -9,20 +9,20 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr size_t kMaxUnits = 4096;
-// An id as gateways make it, and a fingerprint as workers do, become half as long.
+// An id as gateways make it, and the begin of a fingerprint as workers do, become half as long.
 constexpr std::string_view kIdPrefix = "req-";
-constexpr size_t kDigits = 32;
+constexpr size_t kDigits = 32, kFingerprintDigits = 8;
 // The largest sizes of a number, an amount, a unit, and a place without its units.
 constexpr size_t kMaxNumberBytes = 10;
 constexpr size_t kMaxAmountBytes = (1 + Amount::kNumKinds) * kMaxNumberBytes;
 constexpr size_t kMaxUnitBytes = kMaxAmountBytes + sizeof(Cursor::Unit::hash);
 constexpr size_t kMaxPlaceBytes = 1 + 4 * kMaxNumberBytes + kMaxAmountBytes;
 
-enum NameFlags : uint8_t { kShortId = 1, kShortFingerprint = 2 };
+enum NameFlags : uint8_t { kShortId = 1, kShortFingerprint = 2, kHasSeed = 4 };
 enum PlaceFlags : uint8_t { kExact = 1, kAtEnd = 2, kLast = 4, kSkips = 8, kOneUnit = 16 };
 
-bool IsShort(std::string_view digits) {
-  if (digits.size() != kDigits) return false;
+bool AreDigits(std::string_view digits, size_t number) {
+  if (digits.size() != number) return false;
   for (const char c : digits) {
     if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
   }
@@ -95,9 +95,9 @@ class Reader {
     }
     return value;
   }
-  std::string Text(bool is_short) {
+  std::string Text(bool is_short, size_t num_digits) {
     if (!is_short) return std::string(Bytes(Number()));
-    const std::string_view bytes = Bytes(kDigits / 2);
+    const std::string_view bytes = Bytes(num_digits / 2);
     return absl::BytesToHexString(absl::string_view(bytes.data(), bytes.size()));
   }
   Amount ReadAmount() {
@@ -123,16 +123,22 @@ class Reader {
 
 }  // namespace
 
+std::string_view ShortFingerprint(std::string_view fingerprint) {
+  return AreDigits(fingerprint, kDigits) ? fingerprint.substr(0, kFingerprintDigits) : fingerprint;
+}
+
 std::string NameBytes(const Cursor& cursor) {
   std::string bytes;
   const std::string_view id = cursor.request_id;
-  const bool is_short_id = id.starts_with(kIdPrefix) && IsShort(id.substr(kIdPrefix.size()));
-  const bool is_short_fingerprint = IsShort(cursor.fingerprint);
+  const bool is_short_id =
+      id.starts_with(kIdPrefix) && AreDigits(id.substr(kIdPrefix.size()), kDigits);
+  const bool is_short_fingerprint = AreDigits(cursor.fingerprint, kFingerprintDigits);
   bytes.push_back(static_cast<char>((is_short_id ? kShortId : 0) |
-                                    (is_short_fingerprint ? kShortFingerprint : 0)));
+                                    (is_short_fingerprint ? kShortFingerprint : 0) |
+                                    (cursor.seed.has_value() ? kHasSeed : 0)));
   PutText(is_short_id ? id.substr(kIdPrefix.size()) : id, is_short_id, &bytes);
   PutText(cursor.fingerprint, is_short_fingerprint, &bytes);
-  PutNumber(cursor.seed, &bytes);
+  if (cursor.seed.has_value()) PutNumber(*cursor.seed, &bytes);
   PutNumber(static_cast<uint64_t>(absl::ToUnixSeconds(cursor.reference_time)), &bytes);
   return bytes;
 }
@@ -170,10 +176,10 @@ std::optional<Cursor> ReadCursorBytes(std::string_view bytes) {
   Reader reader(bytes);
   Cursor cursor;
   const uint8_t name_flags = reader.Byte();
-  cursor.request_id = reader.Text((name_flags & kShortId) != 0);
+  cursor.request_id = reader.Text((name_flags & kShortId) != 0, kDigits);
   if ((name_flags & kShortId) != 0) cursor.request_id.insert(0, kIdPrefix);
-  cursor.fingerprint = reader.Text((name_flags & kShortFingerprint) != 0);
-  cursor.seed = reader.Number();
+  cursor.fingerprint = reader.Text((name_flags & kShortFingerprint) != 0, kFingerprintDigits);
+  if ((name_flags & kHasSeed) != 0) cursor.seed = reader.Number();
   cursor.reference_time = absl::FromUnixSeconds(static_cast<int64_t>(reader.Number()));
   const uint8_t flags = reader.Byte();
   cursor.is_exact = (flags & kExact) != 0;

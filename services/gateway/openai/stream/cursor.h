@@ -24,9 +24,9 @@ struct Cursor {
   };
 
   std::string request_id;
-  uint64_t seed = 0;
+  std::optional<uint64_t> seed;  // nullopt: the signer's seed of the id
   absl::Time reference_time;
-  std::string fingerprint;
+  std::string fingerprint;  // as ShortFingerprint has it
   bool is_exact = true;     // another run gives the same
   uint64_t num_events = 0;  // of the stream so far
   std::vector<Unit> units;
@@ -41,7 +41,11 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
-// The cursor as bytes: mostly some sixty of them for one choice. What names the generation comes
+// The begin of a fingerprint, which tells apart those that a fleet has, one after the other: 32
+// bits of one as workers make it, and any other text as it is.
+std::string_view ShortFingerprint(std::string_view fingerprint);
+
+// The cursor as bytes: mostly some forty of them for one choice. What names the generation comes
 // first, and is the same in all cursors of a stream; the place is behind it. Times count in
 // seconds.
 std::string CursorBytes(const Cursor& cursor);

@@ -11,13 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "services/base/check.h"
+#include "services/gateway/identity/idempotency.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
 constexpr std::string_view kPurpose = "continuo stream cursor";
-constexpr char kVersion = 3;
+constexpr char kVersion = 4;
 // A tag of 64 bits. See 0216-http-streams.
 constexpr size_t kTagBytes = 8, kDigestBytes = 2;
 constexpr size_t kMaxTextBytes = 64 << 10;
@@ -26,19 +27,33 @@ constexpr size_t kMaxTextBytes = 64 << 10;
 constexpr size_t kGroupBytes = 3;
 constexpr char kBase64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
+// Writes the digits of a group, whose first byte is the highest of three.
+void WriteGroup(uint32_t group, char* to) {
+  to[0] = kBase64[group >> 18];
+  to[1] = kBase64[group >> 12 & 63];
+  to[2] = kBase64[group >> 6 & 63];
+  to[3] = kBase64[group & 63];
+}
+
 // Appends what absl::WebSafeBase64Escape would write, without a text of its own on the way.
 void AppendBase64(std::string_view bytes, std::string* text) {
-  constexpr int kDigitBits = 6;
-  char digits[4];
+  constexpr size_t kGroupsAtOnce = 16;
+  char digits[4 * kGroupsAtOnce];
   while (!bytes.empty()) {
-    const size_t size = std::min(bytes.size(), kGroupBytes);
-    uint32_t group = 0;
-    for (size_t i = 0; i < kGroupBytes; ++i) {
-      group = group << 8 | (i < size ? static_cast<uint8_t>(bytes[i]) : 0);
+    const std::string_view part = bytes.substr(0, kGroupBytes * kGroupsAtOnce);
+    const auto* from = reinterpret_cast<const uint8_t*>(part.data());
+    char* to = digits;
+    size_t left = part.size();
+    for (; left >= kGroupBytes; left -= kGroupBytes, from += kGroupBytes, to += 4) {
+      WriteGroup(uint32_t{from[0]} << 16 | uint32_t{from[1]} << 8 | from[2], to);
     }
-    for (int i = 0; i < 4; ++i) digits[i] = kBase64[group >> (3 - i) * kDigitBits & 63];
-    text->append(digits, size + 1);
-    bytes.remove_prefix(size);
+    // A byte makes two digits, and two bytes three.
+    if (left > 0) {
+      WriteGroup(uint32_t{from[0]} << 16 | (left > 1 ? uint32_t{from[1]} << 8 : 0), to);
+      to += left + 1;
+    }
+    text->append(digits, static_cast<size_t>(to - digits));
+    bytes.remove_prefix(part.size());
   }
 }
 
@@ -63,6 +78,10 @@ std::vector<FleetSecret::Mac> KeysOf(const FleetSecret& secret, std::string_view
   return secret.MakeEach(kPurpose, parts);
 }
 
+uint64_t SeedUnder(const FleetSecret::Mac& key, std::string_view request_id) {
+  return SeedOfId(FleetSecret([&key] { return std::vector{key}; }), request_id);
+}
+
 }  // namespace
 
 CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
@@ -71,6 +90,10 @@ CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
       keys_(KeysOf(secret, tenant, body)),
       begin_(BeginOf(body)),
       mac_(keys_.front()) {}
+
+uint64_t CursorSigner::SeedOf(std::string_view request_id) const {
+  return SeedUnder(keys_.front(), request_id);
+}
 
 void CursorSigner::SetGeneration(const Cursor& cursor) {
   bytes_ = begin_ + NameBytes(cursor);
@@ -109,14 +132,16 @@ absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {
                            "path and body"),
         protocol::kReasonOtherRequest);
   }
-  bool is_ours = false;
-  for (const FleetSecret::Mac& key : keys_) {
-    is_ours |= CRYPTO_memcmp(Cmac(key).Of(payload).data(), tag.data(), kTagBytes) == 0;
-  }
+  const auto key = std::ranges::find_if(keys_, [&](const FleetSecret::Mac& key) {
+    return CRYPTO_memcmp(Cmac(key).Of(payload).data(), tag.data(), kTagBytes) == 0;
+  });
   // A version that is not known cannot be read, whoever signed it.
-  if (!is_ours || !payload.starts_with(begin_)) return InvalidCursor();
+  if (key == keys_.end() || !payload.starts_with(begin_)) return InvalidCursor();
   std::optional<Cursor> cursor = ReadCursorBytes(payload.substr(begin_.size()));
   if (!cursor.has_value()) return InvalidCursor();
+  if (!cursor->seed.has_value() && key != keys_.begin()) {
+    cursor->seed = SeedUnder(*key, cursor->request_id);
+  }
   return *std::move(cursor);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,14 +21,18 @@ class CursorSigner {
   CursorSigner(const FleetSecret& secret, std::string_view tenant, std::string_view body);
   const std::string& tenant() const { return tenant_; }
 
+  // The seed of a generation of this request whose id was drawn. Its cursors need not have it.
+  uint64_t SeedOf(std::string_view request_id) const;
+
   // Sets the generation that the cursors of the next calls are of: what they begin with is the same
   // for all, and computed here once.
   void SetGeneration(const Cursor& cursor);
-  // Appends the text of a cursor of that generation: mostly less than a hundred letters, digits, -
-  // and _ for one choice.
+  // Appends the text of a cursor of that generation: mostly some sixty letters, digits, - and _ for
+  // one choice.
   void Sign(const Cursor& cursor, std::string* text);
   // INVALID_ARGUMENT if the text is none that a gateway made for this tenant; ABORTED if it is of
-  // another request. Both have reasons.
+  // another request. Both have reasons. The cursor has its seed where that is not SeedOf its id,
+  // since the fleet's secret has changed.
   absl::StatusOr<Cursor> Read(std::string_view text) const;
 
  private:

@@ -82,10 +82,11 @@ size_t EventStream::UnitOf(int prompt, const v1::Delta* delta) const {
 void EventStream::OnAccepted(const v1::Accepted& accepted) {
   // What has no fingerprint is another thing each time, and so is what several have made.
   if (accepted.inexact() || accepted.fingerprint().empty()) now_.is_exact = false;
+  const std::string_view fingerprint = ShortFingerprint(accepted.fingerprint());
   if (!std::exchange(has_fingerprint_, true)) {
-    now_.fingerprint = accepted.fingerprint();
+    now_.fingerprint = fingerprint;
     if (signer_ != nullptr) signer_->SetGeneration(now_);
-  } else if (now_.fingerprint != accepted.fingerprint()) {
+  } else if (now_.fingerprint != fingerprint) {
     now_.is_exact = false;
   }
 }

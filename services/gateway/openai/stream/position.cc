@@ -76,11 +76,6 @@ void TakeFinish(v1::Delta* delta, v1::Delta* to) {
 
 }  // namespace
 
-Amount& Amount::operator+=(const Amount& other) {
-  for (size_t i = 0; i < of.size(); ++i) of[i] += other.of[i];
-  return *this;
-}
-
 DeliveredHash::DeliveredHash() { hashes_.fill(kFnvBasis); }
 
 void DeliveredHash::Add(const v1::GenerateResponse& batch) {

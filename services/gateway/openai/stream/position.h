@@ -35,7 +35,10 @@ struct Amount {
     for (const uint64_t number : of) any |= number;
     return any == 0;
   }
-  Amount& operator+=(const Amount& other);
+  Amount& operator+=(const Amount& other) {
+    for (size_t i = 0; i < of.size(); ++i) of[i] += other.of[i];
+    return *this;
+  }
 };
 
 // A hash of all that was delivered of one unit; the same however it was divided. FNV-1a of each

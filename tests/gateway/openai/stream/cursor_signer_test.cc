@@ -25,7 +25,7 @@ Cursor SomeCursor() {
   cursor.request_id = "req-0123456789abcdef0123456789abcdef";
   cursor.seed = uint64_t{1} << 52;
   cursor.reference_time = absl::FromUnixSeconds(1764333000);
-  cursor.fingerprint = "00112233445566778899aabbccddeeff";
+  cursor.fingerprint = "00112233";
   cursor.num_events = 300;
   cursor.units.resize(3);
   cursor.units[0].amount.of[Amount::kIds] = 1000;
@@ -52,6 +52,7 @@ TEST(CursorSignerTest, WhatIsSignedIsRead) {
   cursors[2].request_id = "made by somebody else";
   cursors[2].fingerprint = "F";
   cursors[2].is_exact = false;
+  cursors[2].seed.reset();
   cursors[3].request_id = "req-ABCDEF6789abcdef0123456789abcdef";  // digits of another kind
   cursors[3].at_end = cursors[3].is_last = true;
   for (const Cursor& cursor : cursors) {
@@ -66,8 +67,9 @@ TEST(CursorSignerTest, ACursorIsShortAndHasNoCharacterThatAnHttpHeaderLacks) {
   Cursor cursor = SomeCursor();
   cursor.units.resize(1);
   cursor.num_skipped = 0;
+  cursor.seed.reset();
   const std::string text = TextOf(signer, cursor);
-  EXPECT_LT(text.size(), 100u);
+  EXPECT_LT(text.size(), 72u);
   EXPECT_EQ(
       text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
       std::string::npos);
@@ -136,6 +138,25 @@ TEST(CursorSignerTest, ACursorOutlivesAChangeOfTheSecret) {
   const std::string text = TextOf(signer, SomeCursor());
   EXPECT_TRUE(CursorSigner(CursorSecret({2, 1}), "t", kBody).Read(text).ok());
   EXPECT_FALSE(CursorSigner(CursorSecret({2, 3}), "t", kBody).Read(text).ok());
+}
+
+TEST(CursorSignerTest, ASeedThatFollowsFromTheIdOutlivesAChangeOfTheSecret) {
+  Cursor cursor = SomeCursor();
+  cursor.seed.reset();
+  CursorSigner signer(CursorSecret({1}), "t", kBody);
+  const uint64_t seed = signer.SeedOf(cursor.request_id);
+  EXPECT_LT(seed, uint64_t{1} << 53);
+  EXPECT_NE(seed, signer.SeedOf("another"));
+  EXPECT_NE(seed, CursorSigner(CursorSecret({1}), "u", kBody).SeedOf(cursor.request_id));
+  const std::string text = TextOf(signer, cursor);
+  EXPECT_EQ(CursorSigner(CursorSecret({1, 2}), "t", kBody).Read(text)->seed, std::nullopt);
+  // The signer has another seed of this id now, so the cursor tells.
+  CursorSigner changed(CursorSecret({2, 1}), "t", kBody);
+  EXPECT_NE(changed.SeedOf(cursor.request_id), seed);
+  const absl::StatusOr<Cursor> read = changed.Read(text);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->seed, seed);
+  EXPECT_EQ(changed.Read(TextOf(changed, *read))->seed, seed);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ Cursor BetweenTwoEvents() {
   cursor.request_id = "req-0123456789abcdef0123456789abcdef";
   cursor.seed = std::numeric_limits<uint64_t>::max();
   cursor.reference_time = absl::FromUnixSeconds(-1);
-  cursor.fingerprint = "00112233445566778899aabbccddeeff";
+  cursor.fingerprint = ShortFingerprint("00112233445566778899aabbccddeeff");
   cursor.num_events = 3;
   cursor.units.resize(2);
   cursor.units[1].amount.of[Amount::kPromptLogprobs] = 300;
@@ -29,6 +29,7 @@ TEST(CursorTest, BytesAreReadBack) {
   Cursor other = BetweenTwoEvents();
   other.request_id = "of a client";
   other.fingerprint = "";
+  other.seed.reset();
   other.is_exact = false;
   other.at_end = other.is_last = true;
   other.num_skipped = 0;
@@ -36,6 +37,14 @@ TEST(CursorTest, BytesAreReadBack) {
   other.slice = {};
   for (const Cursor& cursor : {BetweenTwoEvents(), other}) {
     EXPECT_EQ(ReadCursorBytes(CursorBytes(cursor)), cursor);
+  }
+}
+
+TEST(CursorTest, AFingerprintIsShortenedWhereWorkersMakeItSo) {
+  EXPECT_EQ(ShortFingerprint("00112233445566778899aabbccddeeff"), "00112233");
+  for (const char* other : {"", "F", "00112233", "00112233445566778899AABBCCDDEEFF",
+                            "00112233445566778899aabbccddeeff0"}) {
+    EXPECT_EQ(ShortFingerprint(other), other);
   }
 }
 
