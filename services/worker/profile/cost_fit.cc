@@ -18,12 +18,28 @@ constexpr double kRidge = 1e-9;
 
 }  // namespace
 
+CostFit::Terms CostFit::TermsOf(const engine::StepLoad& load) {
+  Terms x = {1, static_cast<double>(load.tokens) / kTokens,
+             static_cast<double>(load.attention) / kAttended,
+             static_cast<double>(load.samples) / kSamples};
+  for (int i = 0; i < kKnees; ++i) {
+    const int64_t over = std::max<int64_t>(0, load.samples - StepTime::kSampleKnees[i]);
+    x[4 + i] = static_cast<double>(over) / kSamples;
+  }
+  return x;
+}
+
+CostFit::Terms CostFit::CoefficientsOf(const StepTime& step) {
+  Terms c = {step.fixed, step.per_token * kTokens, step.per_attended_token * kAttended,
+             step.per_sample * kSamples};
+  for (int i = 0; i < kKnees; ++i) c[4 + i] = step.per_sample_over[i] * kSamples;
+  return c;
+}
+
 void CostFit::Add(const engine::StepLoad& load, absl::Duration took) {
   const double seconds = absl::ToDoubleSeconds(took);
   if (load.tokens <= 0 || !(seconds > 0) || !(seconds < 1e4)) return;
-  const std::array<double, kTerms> x = {1, static_cast<double>(load.tokens) / kTokens,
-                                        static_cast<double>(load.attention) / kAttended,
-                                        static_cast<double>(load.samples) / kSamples};
+  const Terms x = TermsOf(load);
   const int digits = static_cast<int>(std::bit_width(static_cast<uint64_t>(load.tokens)));
   Sums& sums = classes_[static_cast<size_t>(std::min(digits, kClasses - 1))];
   for (int i = 0; i < kTerms; ++i) {
@@ -50,19 +66,19 @@ absl::StatusOr<StepTime> CostFit::Fit() const {
     }
   }
   for (int i = 0; i < kTerms; ++i) sums.a[i][i] += kRidge * std::max(sums.a[i][i], 1.0);
-  std::array<double, kTerms> c = {};
+  Terms c = {};
   engine::MinimiseNonNegative(sums, c);
-  return StepTime{.fixed = c[0],
-                  .per_token = c[1] / kTokens,
-                  .per_attended_token = c[2] / kAttended,
-                  .per_sample = c[3] / kSamples};
+  StepTime step = {.fixed = c[0],
+                   .per_token = c[1] / kTokens,
+                   .per_attended_token = c[2] / kAttended,
+                   .per_sample = c[3] / kSamples};
+  for (int i = 0; i < kKnees; ++i) step.per_sample_over[i] = c[4 + i] / kSamples;
+  return step;
 }
 
 double CostFit::Error(const StepTime& step) const {
   if (num_steps_ == 0) return 0;
-  const std::array<double, kTerms> c = {step.fixed, step.per_token * kTokens,
-                                        step.per_attended_token * kAttended,
-                                        step.per_sample * kSamples};
+  const Terms c = CoefficientsOf(step);
   double sum = 0;
   for (const Sums& of_size : classes_) {
     if (of_size.n == 0) continue;

@@ -12,7 +12,8 @@
 
 namespace continuo::profile {
 
-// Fits a StepTime to the steps of a real worker by least squares, with no term below 0. As in
+// Fits a StepTime to the steps of a real worker by least squares, with no term below 0, so that a
+// further sample never costs less than the one before it. As in
 // engine::StepCost, errors are relative to what steps of about the same size take, so that small
 // steps count as much as large ones and the mean of each size is met. Not thread-safe.
 class CostFit {
@@ -29,7 +30,12 @@ class CostFit {
   static constexpr int64_t kFewest = 50;
 
  private:
-  static constexpr int kTerms = 4;
+  static constexpr int kKnees = static_cast<int>(StepTime::kSampleKnees.size());
+  static constexpr int kTerms = 4 + kKnees;
+  // The terms of a StepTime, scaled to about the same size.
+  using Terms = std::array<double, kTerms>;
+  static Terms TermsOf(const engine::StepLoad& load);
+  static Terms CoefficientsOf(const StepTime& step);
 
   static constexpr int kClasses = 25;
 

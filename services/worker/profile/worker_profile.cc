@@ -32,7 +32,7 @@ class Members {
   // `prefix` stands before the names in errors.
   Members(const Json& object, std::string prefix) : object_(object), prefix_(std::move(prefix)) {}
 
-  absl::Status Seconds(const char* name, double* value) {
+  absl::Status Seconds(const std::string& name, double* value) {
     const Json* const member = Take(name);
     if (member == nullptr) return absl::OkStatus();
     const double seconds = member->is_number() ? member->get<double>() : -1;
@@ -68,7 +68,7 @@ class Members {
     return absl::OkStatus();
   }
   // Null if the object has no such member.
-  const Json* Take(const char* name) {
+  const Json* Take(const std::string& name) {
     const auto at = object_.find(name);
     if (at == object_.end()) return nullptr;
     taken_.push_back(name);
@@ -90,12 +90,21 @@ class Members {
   std::vector<std::string> taken_;
 };
 
+std::string NameOfKnee(size_t knee) {
+  return absl::StrCat("per_sample_over_", StepTime::kSampleKnees[knee]);
+}
+
 }  // namespace
 
 absl::Duration StepTime::Of(const engine::StepLoad& load) const {
-  return absl::Seconds(fixed + per_token * static_cast<double>(load.tokens) +
-                       per_attended_token * static_cast<double>(load.attention) +
-                       per_sample * static_cast<double>(load.samples));
+  double seconds = fixed + per_token * static_cast<double>(load.tokens) +
+                   per_attended_token * static_cast<double>(load.attention) +
+                   per_sample * static_cast<double>(load.samples);
+  for (size_t i = 0; i < kSampleKnees.size(); ++i) {
+    const int64_t over = std::max<int64_t>(0, load.samples - kSampleKnees[i]);
+    seconds += per_sample_over[i] * static_cast<double>(over);
+  }
+  return absl::Seconds(seconds);
 }
 
 engine::StepLoad LoadOf(const model::StepPlan& plan) {
@@ -131,6 +140,9 @@ absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json) {
   RETURN_IF_ERROR(terms.Seconds("per_token", &profile.step.per_token));
   RETURN_IF_ERROR(terms.Seconds("per_attended_token", &profile.step.per_attended_token));
   RETURN_IF_ERROR(terms.Seconds("per_sample", &profile.step.per_sample));
+  for (size_t i = 0; i < StepTime::kSampleKnees.size(); ++i) {
+    RETURN_IF_ERROR(terms.Seconds(NameOfKnee(i), &profile.step.per_sample_over[i]));
+  }
   RETURN_IF_ERROR(terms.CheckAllTaken());
   if (profile.step.fixed + profile.step.per_token <= 0) {
     return absl::InvalidArgumentError(
@@ -160,7 +172,7 @@ std::string FormatProfile(const WorkerProfile& profile) {
   const auto count = [](auto value, decltype(value) most) {
     return std::clamp(value, decltype(value){1}, most);
   };
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"name", profile.name},
       {"step_seconds",
        {{"fixed", seconds(profile.step.fixed)},
@@ -176,6 +188,9 @@ std::string FormatProfile(const WorkerProfile& profile) {
       {"target_step_seconds", seconds(absl::ToDoubleSeconds(engine.target_step))},
       {"max_context_tokens", count(profile.max_context_tokens, kMostTokens)},
       {"asynchronous", profile.is_asynchronous}};
+  for (size_t i = 0; i < StepTime::kSampleKnees.size(); ++i) {
+    json["step_seconds"][NameOfKnee(i)] = seconds(profile.step.per_sample_over[i]);
+  }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,12 +14,18 @@
 
 namespace continuo::profile {
 
-// The duration of a step as a function of its work, as engine::StepCost fits it. All in seconds.
+// The duration of a step as a function of its work, as engine::StepCost fits it, but for the last
+// terms: where few rows share the reading of the weights, a further row costs less than where many
+// keep the processor busy. All in seconds.
 struct StepTime {
+  static constexpr std::array<int64_t, 3> kSampleKnees = {4, 16, 64};
+
   double fixed = 0;
   double per_token = 0;
   double per_attended_token = 0;
   double per_sample = 0;
+  // For each sample beyond a knee, besides per_sample and the knees before it.
+  std::array<double, kSampleKnees.size()> per_sample_over = {};
 
   absl::Duration Of(const engine::StepLoad& load) const;
 };

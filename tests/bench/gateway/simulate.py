@@ -38,9 +38,10 @@ def learn_cost(worker, gateway, path, seconds, concurrency):
     trace = subprocess.Popen(
         [str(fleet.BIN / "continuo"), "trace", f"--worker={worker.address}", "--out=/dev/null",
          f"--duration={2 * seconds}s", f"--cost={path}"])
-    for number in (1, concurrency):
-        run("bench", f"--server={gateway.address}", f"--concurrency={number}", f"--duration={seconds}s",
-            f"--seed={100 + number}")
+    numbers = [n for n in (1, 2, 4, 8) if n < concurrency] + [concurrency]
+    for number in numbers:
+        run("bench", f"--server={gateway.address}", f"--concurrency={number}",
+            f"--duration={2 * seconds / len(numbers):.1f}s", f"--seed={100 + number}")
     if trace.wait() != 0:
         sys.exit("no cost was learnt")
 

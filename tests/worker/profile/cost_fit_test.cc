@@ -40,6 +40,17 @@ TEST(CostFitTest, StepsWithoutNoiseGiveTheirCost) {
   EXPECT_LT(fit.Error(*step), 1e-4);
 }
 
+TEST(CostFitTest, ABatchThatFillsTheProcessorCostsMoreForEachFurtherSample) {
+  StepTime truth = kTruth;
+  truth.per_sample_over = {1e-4, 3e-4, 0};
+  const CostFit fit = FitOf(truth, 1000, 0);
+  const auto step = fit.Fit();
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_NEAR(step->per_sample_over[0] / truth.per_sample_over[0], 1, 2e-2);
+  EXPECT_NEAR(step->per_sample_over[1] / truth.per_sample_over[1], 1, 2e-2);
+  EXPECT_LT(fit.Error(*step), 1e-3);
+}
+
 TEST(CostFitTest, NoiseIsAveragedAndTold) {
   const CostFit fit = FitOf(kTruth, 3000, 0.2);
   const auto step = fit.Fit();
