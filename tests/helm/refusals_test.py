@@ -191,6 +191,8 @@ CHECKS = [
     (f"{POOL},inferencePool.endpoints=workers", "inferencePool.clients: is "
      "needed: the peers that may call workers, which ask for no keys"),
     (f"{POOL},gateway.http=false", "inferencePool.endpoints: gateways need gateway.http"),
+    (f"{POOL},networkPolicy.clients[0].podSelector.x=y", "inferencePool.clients: is needed with "
+     "networkPolicy.clients: the endpoint picker and the proxies that it sends to the gateways"),
     (f"{POOL},inferencePool.appProtocol=kubernetes.io/h2c",
      "inferencePool.appProtocol: gateways speak HTTP/1.1 to an InferencePool's proxies"),
     (f"{POOL},tls.enabled=true,tls.issuer.name=i,tls.clients.caConfigMap=c,httpRoute.enabled=true,"

@@ -139,6 +139,9 @@
 {{- end }}
 {{- end }}
 {{- if eq (include "continuo.inferencePoolOf" .) "gateways" }}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.clients (not .Values.inferencePool.clients) }}
+{{- fail "inferencePool.clients: is needed with networkPolicy.clients: the endpoint picker and the proxies that it sends to the gateways, which could not reach them" }}
+{{- end }}
 {{- if not .Values.gateway.http }}
 {{- fail "inferencePool.endpoints: gateways need gateway.http" }}
 {{- end }}

@@ -56,20 +56,24 @@ only the mesh can tell. (list $ PEERS OPEN); OPEN: from anywhere */ -}}
 {{- end }}
 {{- end }}
 
-{{- /* (list $ PEERS OPEN) */ -}}
+{{- /* Whom pods may reach through proxies: a mesh's proxies are pods. So peers that are addresses are reached without
+one, and where nobody is named (OPEN) it is the pods of the cluster. (list $ PEERS OPEN) */ -}}
 {{- define "continuo.meshEgress" -}}
 {{- with index . 0 }}
 {{- $ports := include "continuo.meshPorts" . | fromYaml }}
-{{- if or (index $ 1) (index $ 2) }}
+{{- $pods := list }}
+{{- range index $ 1 }}
+{{- if not .ipBlock }}{{ $pods = append $pods . }}{{ end }}
+{{- end }}
+{{- if index $ 2 }}{{ $pods = list (dict "namespaceSelector" dict) }}{{ end }}
+{{- with $pods }}
 # Proxies of the mesh.
 - ports:
     {{- range $ports.proxy }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
-  {{- if not (index $ 2) }}
   to:
-    {{- index $ 1 | toYaml | nindent 4 }}
-  {{- end }}
+    {{- toYaml . | nindent 4 }}
 {{- end }}
 # The mesh's control plane.
 - ports:
