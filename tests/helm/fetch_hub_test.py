@@ -7,7 +7,6 @@ import hashlib
 import http.server
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import tempfile
 import threading
 import unittest
 
-import chart
+from fetch_script import FetchScriptTest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WEIGHTS = bytes(range(256)) * 4096
@@ -109,15 +108,13 @@ class Hub:
         self.server.server_close()
 
 
-class FetchTest(unittest.TestCase):
-    path = os.environ["PATH"]
+class FetchTest(FetchScriptTest):
+    values = "pools.m.model.hub.repository=a/b"
 
     def setUp(self):
+        super().setUp()
         self.storage = Hub(FILES)
         self.hub = Hub(FILES, self.storage)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.target = pathlib.Path(folder.name) / "models/m"
 
     def tearDown(self):
         self.hub.stop()
@@ -129,27 +126,7 @@ class FetchTest(unittest.TestCase):
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start(self, revision="main", **more):
-        """Starts a fetch in a process group of its own, as a container is ended."""
-        # Kubernetes passes it as an argument of sh -c.
-        pod = next(p for _, p in chart.pods(chart.objects(
-            "--set", "pools.m.model.hub.repository=a/b")) if "initContainers" in p)
-        container = pod["initContainers"][0]
-        self.assertNotIn("$$", container["args"][0])
-        environment = {e["name"]: e["value"] for e in container["env"]}
-        self.assertIn(f"--model={environment['TARGET']}", pod["containers"][0]["args"])
-        environment |= {"HUB": self.hub.address, "TARGET": str(self.target), "REVISION": revision}
-        process = subprocess.Popen([*container["command"], *container["args"]], text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   process_group=0, env={"PATH": self.path, "TMPDIR": str(self.target.parents[1])} | environment | more)
-        self.addCleanup(self.end, process)
-        return process
-
-    def end(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        process.stdout.close()
-        process.stderr.close()
+        return super().start(HUB=self.hub.address, REVISION=revision, **more)
 
     def has_large_weights(self):
         for hub in (self.hub, self.storage):
@@ -258,6 +235,19 @@ class FetchTest(unittest.TestCase):
         self.assertEqual(self.there(), [".complete", "config.json", "model.safetensors",
                                         "tokenizer.json"])
 
+    def test_programs_are_started_for_pieces_not_for_each_stream_and_piece(self):
+        """Every stream looks at every piece: 8 by 10 here, 64 by 1,000 for 128 GB."""
+        self.has_large_weights()
+        counted = self.folder / "bin"
+        counted.mkdir()
+        (counted / "mkdir").write_text(f'#!/bin/sh\necho >>{self.folder}/made\nexec {shutil.which("mkdir")} "$@"\n')
+        (counted / "mkdir").chmod(0o755)
+        done = self.fetch(PIECE=str(PIECE), STREAMS="8", PATH=f"{counted}:{self.path}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.target / "model.safetensors").read_bytes(), LARGE)
+        # Folders of the model and of the state, and one for each file.
+        self.assertLess(len((self.folder / "made").read_text().splitlines()), 20)
+
     def test_pods_that_come_together_fetch_everything_once(self):
         self.has_large_weights()
         processes = [self.start(PIECE=str(PIECE)) for _ in range(3)]
@@ -283,7 +273,7 @@ class FetchTest(unittest.TestCase):
         first = self.start(PIECE=str(PIECE), STREAMS="1")
         self.assertTrue(held.acquire(timeout=60))
         second = self.start(PIECE=str(PIECE), STREAMS="2")
-        self.assertIn("waiting for another pod", second.stdout.readline())
+        self.has_to_wait(second)
         os.killpg(first.pid, signal.SIGKILL)
         first.communicate()
         self.storage.before_range = lambda text: None
@@ -305,9 +295,7 @@ class FetchTest(unittest.TestCase):
         self.start(PIECE=str(PIECE), STREAMS="1")
         self.assertTrue(held.acquire(timeout=60))
         second = self.start(PIECE=str(PIECE), STREAMS="1")
-        self.assertIn("waiting for another pod", second.stdout.readline())
-        second.terminate()
-        self.assertEqual(second.wait(60), 143)
+        self.ends_as_it_is_told_to(second)
 
     def test_a_piece_goes_on_where_its_connection_broke(self):
         self.has_large_weights()

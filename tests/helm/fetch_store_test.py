@@ -3,13 +3,10 @@
 a pod that was killed while it copied holds up nobody. A stand-in for rclone tells its arguments and waits
 to be let go; the cluster test (deploy/cluster) has the program itself."""
 import os
-import pathlib
 import signal
-import subprocess
-import tempfile
 import unittest
 
-import chart
+from fetch_script import FetchScriptTest
 
 # Tells that it runs by the name of a file, and ends with the code that it reads from a pipe.
 RCLONE = """#!/bin/sh
@@ -19,12 +16,11 @@ exit "$code"
 """
 
 
-class FetchStoreTest(unittest.TestCase):
+class FetchStoreTest(FetchScriptTest):
+    values = "pools.m.model.objectStore.uri=s3://a/b"
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.target = self.folder / "models/m/source"
+        super().setUp()
         program = self.folder / "bin/rclone"
         program.parent.mkdir()
         program.write_text(RCLONE)
@@ -32,26 +28,7 @@ class FetchStoreTest(unittest.TestCase):
         os.mkfifo(self.folder / "codes")
 
     def start(self, **more):
-        pod = next(p for _, p in chart.pods(chart.objects(
-            "--set", "pools.m.model.objectStore.uri=s3://a/b")) if "initContainers" in p)
-        container = pod["initContainers"][0]
-        self.assertNotIn("$$", container["args"][0])
-        environment = {e["name"]: e["value"] for e in container["env"]}
-        self.assertIn(f"--model={environment['TARGET']}", pod["containers"][0]["args"])
-        process = subprocess.Popen(
-            [*container["command"], *container["args"]], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, process_group=0,
-            env=environment | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-                               "TARGET": str(self.target), "RUNS": str(self.folder)} | more)
-        self.addCleanup(self.end, process)
-        return process
-
-    def end(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        process.stdout.close()
-        process.stderr.close()
+        return super().start(PATH=f"{self.folder}/bin:{self.path}", RUNS=str(self.folder), **more)
 
     def let_go(self, code=0):
         """Ends the rclone that runs, or the next one; opening the pipe waits for it."""
@@ -77,10 +54,7 @@ class FetchStoreTest(unittest.TestCase):
     def test_a_pod_that_waits_ends_when_it_is_told_to(self):
         self.start()
         with open(self.folder / "codes", "w"):  # its rclone runs
-            second = self.start()
-            self.assertIn("waiting for another pod", second.stdout.readline())
-            second.terminate()
-            self.assertEqual(second.wait(60), 143)
+            self.ends_as_it_is_told_to(self.start())
 
     def test_a_copy_that_fails_is_told(self):
         process = self.start()
@@ -92,7 +66,7 @@ class FetchStoreTest(unittest.TestCase):
         with open(self.folder / "codes", "w") as codes:  # the first one's rclone runs
             second, third = self.start(), self.start()
             for process in (second, third):
-                self.assertIn("waiting for another pod", process.stdout.readline())
+                self.has_to_wait(process)
             self.assertEqual(len(self.runs()), 1)
             codes.write("0\n")
         self.assertEqual(first.wait(60), 0)
@@ -106,7 +80,7 @@ class FetchStoreTest(unittest.TestCase):
         first = self.start()
         with open(self.folder / "codes", "w"):
             second = self.start()
-            self.assertIn("waiting for another pod", second.stdout.readline())
+            self.has_to_wait(second)
             (self.target / "a").mkdir(parents=True)
             (self.target / "a/b.safetensors.1234.partial").write_text("half")
             (self.target / "a/c.safetensors").write_text("whole")
