@@ -46,7 +46,8 @@ in_parallel() { # in_parallel LIST FUNCTION: called with the words of each line,
       while read -r line; do
         number=$((number + 1))
         [ ! -e "$state/failed" ] || exit 1
-        # Whoever makes the file takes the line. By the shell itself: every stream looks at every line.
+        # The stream that makes the file takes the line. The shell makes it, not a program, since
+        # every stream looks at every line.
         set -C
         { true >"$state/$2/$number"; } 2>/dev/null || { set +C; continue; }
         set +C

@@ -404,10 +404,12 @@ std::shared_ptr<WorkerChannel> WorkerPool::Find(const std::string& address) cons
 }
 
 std::string WorkerPool::FindFingerprint(const std::string& begin) const {
+  std::string found = begin;
   for (const auto& load : view_->Get()->workers) {
-    if (load->fingerprint.starts_with(begin)) return load->fingerprint;
+    if (load->fingerprint == begin) return begin;
+    if (load->fingerprint.starts_with(begin)) found = load->fingerprint;
   }
-  return begin;
+  return found;
 }
 
 std::vector<v1::Model> WorkerPool::Models() const {

@@ -24,7 +24,7 @@ void PodSet::Scale(int replicas) {
   if (replicas == wanted_) return;
   const int before = std::exchange(wanted_, replicas);
   for (int i = before; i < replicas; ++i) Add();
-  // A pod that still waits for a place is no longer wanted, and nothing has to go for it.
+  // A pod that waits for a place goes first: nothing has to be taken away for it.
   while (Count().replicas() > replicas) TakeAway();
   on_change_();
 }

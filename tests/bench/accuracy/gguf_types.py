@@ -9,10 +9,6 @@ import gguf
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LLAMA = ROOT / "build/bench/llama"  # a root file system
-# All that the worker reads (services/worker/model/checkpoint/stored_types.cc), as llama-quantize names the mixtures:
-# most of a file's matrices have the type, and those whose rows it does not divide have one that is like it.
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_1", "Q5_0", "Q4_K_M", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS",
-         "Q3_K_M", "Q2_K"]
 PACKAGE_TYPES = ["F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "MXFP4"]
 
 

@@ -217,13 +217,18 @@ TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterward
 }
 
 TEST_F(WorkerPoolTest, FindsAFingerprintByItsBegin) {
-  EXPECT_EQ(pool_.FindFingerprint("F"), "F") << "nobody has one";
-  pool_.SetAddresses({worker_.address()});
-  ASSERT_TRUE(WaitForState(WorkerState::kServing));
-  const std::string whole = view_.Get()->workers[0]->fingerprint;
-  ASSERT_FALSE(whole.empty());
-  EXPECT_EQ(pool_.FindFingerprint(whole.substr(0, whole.size() / 2)), whole);
-  EXPECT_EQ(pool_.FindFingerprint(whole + "x"), whole + "x");
+  const FakeWorker other({.name = "o", .fingerprint = "F00d"});
+  EXPECT_EQ(pool_.FindFingerprint("F0"), "F0") << "nobody has one yet";
+  pool_.SetAddresses({worker_.address(), other.address()});
+  ASSERT_TRUE(WaitUntil([&] {
+    const auto snapshot = view_.Get();
+    return snapshot->workers.size() == 2 &&
+           std::ranges::all_of(snapshot->workers,
+                               [](const auto& w) { return w->state == WorkerState::kServing; });
+  }));
+  EXPECT_EQ(pool_.FindFingerprint("F0"), "F00d");
+  EXPECT_EQ(pool_.FindFingerprint("F"), "F") << "a whole one comes before one that it begins";
+  EXPECT_EQ(pool_.FindFingerprint("F1"), "F1");
 }
 
 TEST_F(WorkerPoolTest, AnUnlistedWorkerWithoutRequestsIsForgottenThoughItReports) {

@@ -121,7 +121,7 @@ TEST(MeasureProfileTest, ASmallCacheIsUsedAgain) {
 TEST(MeasureProfileTest, ACacheWithoutBoundsIsMeasuredAndWritten) {
   ManualClock clock;
   ProfiledDevice device({.fixed = 1e-3, .per_token = 1e-3}, &clock);
-  // So many tokens are no int, and so many blocks are no number of a file.
+  // This number of tokens does not fit an int, and this number of blocks not a file.
   for (const int context : {64, 1 << 30}) {
     const auto profile = MeasureProfile(Options(1 << 28, context), device, clock);
     ASSERT_TRUE(profile.ok()) << profile.status();

@@ -14,7 +14,7 @@ class Chunk {
   Chunk() { clear(); }
   explicit Chunk(std::string_view text) : Chunk() { bytes_.append(text); }
 
-  // The text may be appended here. What is there already belongs to the chunk.
+  // Text is appended to this string, whose first bytes are the chunk's own.
   std::string* out() { return &bytes_; }
   std::string_view text() const { return std::string_view(bytes_).substr(kHeaderRoom); }
   bool empty() const { return size() == 0; }

@@ -86,7 +86,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // the connection busy.
   boost::asio::awaitable<void> BeginStream(std::string_view content_type, HttpHeaders headers,
                                            std::string_view comment);
-  // The chunk is as long as it likes, and is cleared.
+  // Sends a chunk of any length without a copy, and clears it. An empty one sends nothing.
   boost::asio::awaitable<void> SendStream(Chunk& piece);
   boost::asio::awaitable<void> SendStream(std::string_view piece);
   boost::asio::awaitable<void> EndStream();
