@@ -33,6 +33,42 @@ void AppendMember(std::string_view name, std::string_view text, std::string* jso
   AppendString(text, json);
 }
 
+// Appends a piece of a call as JSON. The first one, which has an id, names the function.
+void AppendCallPiece(const v1::ToolCall& call, std::string* json) {
+  absl::StrAppend(json, R"({"index":)", call.index());
+  const bool begins = !call.id().empty();
+  if (begins) {
+    AppendMember("id", call.id(), json);
+    json->append(R"(,"type":"function")");
+  }
+  json->append(R"(,"function":{)");
+  if (begins) {
+    json->append(R"("name":)");
+    AppendString(call.name(), json);
+    json->push_back(',');
+  }
+  json->append(R"("arguments":)");
+  AppendString(call.arguments(), json);
+  json->append("}}");
+}
+
+// Appends the members of a chat's `delta`.
+void AppendDeltaMembers(const v1::Delta& delta, std::string* json) {
+  const size_t begin = json->size();
+  // Some clients read one name, some the other.
+  if (!delta.reasoning().empty()) {
+    AppendMember("reasoning_content", delta.reasoning(), json);
+    AppendMember("reasoning", delta.reasoning(), json);
+  }
+  if (!delta.text().empty()) AppendMember("content", delta.text(), json);
+  for (int i = 0; i < delta.tool_calls_size(); ++i) {
+    json->append(i == 0 ? R"(,"tool_calls":[)" : ",");
+    AppendCallPiece(delta.tool_calls(i), json);
+  }
+  if (delta.tool_calls_size() > 0) json->push_back(']');
+  if (json->size() > begin) json->erase(begin, 1);  // the first comma
+}
+
 template <typename Ids>
 void AppendIds(const Ids& ids, std::string* json) {
   for (const uint32_t id : ids) absl::StrAppend(json, json->empty() ? "" : ",", id);
@@ -93,13 +129,19 @@ CompletionsAnswer::CompletionsAnswer(AnswerForm form, std::string id, std::strin
     : form_(std::move(form)),
       id_(absl::StrCat(is_chat() ? "chatcmpl-" : "cmpl-", id)),
       model_(std::move(model)),
-      created_(created) {}
+      created_(created) {
+  SetChunkHead();
+}
 
 size_t CompletionsAnswer::Choice::num_bytes() const {
   size_t of_calls = calls.capacity() * sizeof(std::string);
   for (const std::string& call : calls) of_calls += call.capacity();
   return of_calls + sizeof(Choice) + text.capacity() + reasoning.capacity() + token_ids.capacity() +
          (logprobs == nullptr ? 0 : logprobs->num_bytes());
+}
+
+void CompletionsAnswer::SetChunkHead() {
+  if (form_.stream) chunk_head_ = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
 }
 
 std::string CompletionsAnswer::Head(std::string_view object) const {
@@ -159,8 +201,7 @@ void CompletionsAnswer::KeepPrompt(int prompt, const v1::GenerateResponse& respo
 
 void CompletionsAnswer::AddEvent(std::string_view choice, std::string* events,
                                  std::string_view more) const {
-  absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"));
-  events->append("[").append(choice).append("]").append(more);
+  events->append("data: ").append(chunk_head_).append("[").append(choice).append("]").append(more);
   if (form_.continuous_usage) {
     absl::StrAppend(events, R"(,"usage":)", Dump(UsageSoFar()));
   } else if (form_.include_usage) {
@@ -173,25 +214,9 @@ std::string CompletionsAnswer::ChunkChoice(int index, const Choice& choice, cons
                                            std::string_view logprobs) const {
   std::string json = absl::StrCat(R"({"index":)", index);
   if (is_chat()) {
-    OrderedJson what = OrderedJson::object();
-    // Some clients read one name, some the other.
-    for (const char* name : {"reasoning_content", "reasoning"}) {
-      if (!delta.reasoning().empty()) what[name] = delta.reasoning();
-    }
-    if (!delta.text().empty()) what["content"] = delta.text();
-    for (const v1::ToolCall& call : delta.tool_calls()) {
-      OrderedJson piece = {{"index", call.index()}};
-      OrderedJson function = OrderedJson::object();
-      if (!call.id().empty()) {
-        piece["id"] = call.id();
-        piece["type"] = "function";
-        function["name"] = call.name();
-      }
-      function["arguments"] = call.arguments();
-      piece["function"] = std::move(function);
-      what["tool_calls"].push_back(std::move(piece));
-    }
-    absl::StrAppend(&json, R"(,"delta":)", Dump(what));
+    json.append(R"(,"delta":{)");
+    AppendDeltaMembers(delta, &json);
+    json.push_back('}');
   } else {
     AppendMember("text", delta.text(), &json);
   }
@@ -337,6 +362,7 @@ void CompletionsAnswer::Add(int prompt, const v1::GenerateResponse& response, st
     if (!accepted.model().empty()) model_ = accepted.model();
     if (!accepted.fingerprint().empty()) fingerprint_ = accepted.fingerprint();
     if (accepted.has_reference_time()) created_ = accepted.reference_time().seconds();
+    SetChunkHead();
   }
   KeepPrompt(prompt, response);
   if (form_.echo) AddEcho(prompt, response, events);
@@ -360,8 +386,7 @@ void CompletionsAnswer::AddError(const absl::Status&, std::string_view error, st
 
 void CompletionsAnswer::AddEnd(std::string* events) {
   if (form_.include_usage) {
-    absl::StrAppend(events, "data: ", Head(is_chat() ? "chat.completion.chunk" : "text_completion"),
-                    R"([],"usage":)", Dump(Usage()), "}\n\n");
+    absl::StrAppend(events, "data: ", chunk_head_, R"([],"usage":)", Dump(Usage()), "}\n\n");
   }
   events->append("data: [DONE]\n\n");
 }

@@ -58,6 +58,8 @@ class CompletionsAnswer : public Answer {
   bool is_chat() const { return form_.endpoint == Endpoint::kChat; }
   // The text of a JSON object up to its member `choices`, which follows.
   std::string Head(std::string_view object) const;
+  // Makes the head of events from what is known of the answer.
+  void SetChunkHead();
   OrderedJson Usage() const;
   // The usage as far as it is known from ids.
   OrderedJson UsageSoFar() const;
@@ -83,6 +85,7 @@ class CompletionsAnswer : public Answer {
   const AnswerForm form_;
   const std::string id_;
   std::string model_, fingerprint_;
+  std::string chunk_head_;  // of a stream's events
   int64_t created_;
   std::vector<Choice> choices_;
   std::vector<Prompt> prompts_;

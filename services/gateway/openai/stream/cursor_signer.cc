@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,9 +19,9 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr std::string_view kPurpose = "continuo stream cursor";
-constexpr char kVersion = 4;
+constexpr char kVersion = 5;
 // A tag of 64 bits. See 0216-http-streams.
-constexpr size_t kTagBytes = 8, kDigestBytes = 2;
+constexpr size_t kTagBytes = sizeof(SipHash::Tag), kDigestBytes = 2;
 constexpr size_t kMaxTextBytes = 64 << 10;
 
 // Three bytes are four characters of base64.
@@ -78,6 +79,10 @@ std::vector<FleetSecret::Mac> KeysOf(const FleetSecret& secret, std::string_view
   return secret.MakeEach(kPurpose, parts);
 }
 
+SipHash SipHashOf(const FleetSecret::Mac& key) {
+  return SipHash(std::span(key).first<SipHash::kKeyBytes>());
+}
+
 uint64_t SeedUnder(const FleetSecret::Mac& key, std::string_view request_id) {
   return SeedOfId(FleetSecret([&key] { return std::vector{key}; }), request_id);
 }
@@ -89,7 +94,7 @@ CursorSigner::CursorSigner(const FleetSecret& secret, std::string_view tenant,
     : tenant_(tenant),
       keys_(KeysOf(secret, tenant, body)),
       begin_(BeginOf(body)),
-      mac_(keys_.front()) {}
+      mac_(SipHashOf(keys_.front())) {}
 
 uint64_t CursorSigner::SeedOf(std::string_view request_id) const {
   return SeedUnder(keys_.front(), request_id);
@@ -99,7 +104,7 @@ void CursorSigner::SetGeneration(const Cursor& cursor) {
   bytes_ = begin_ + NameBytes(cursor);
   num_name_ = bytes_.size();
   const std::string_view name = bytes_;
-  num_begin_ = num_name_ / Cmac::kBytes * Cmac::kBytes;
+  num_begin_ = num_name_ / SipHash::kWordBytes * SipHash::kWordBytes;
   mac_.SetBegin(name.substr(0, num_begin_));
   num_encoded_ = num_name_ / kGroupBytes * kGroupBytes;
   name_text_.clear();
@@ -110,7 +115,7 @@ void CursorSigner::Sign(const Cursor& cursor, std::string* text) {
   CONTINUO_CHECK(num_name_ > 0);
   bytes_.resize(num_name_);
   AppendPlaceBytes(cursor, &bytes_);
-  const Cmac::Tag tag = mac_.Of(std::string_view(bytes_).substr(num_begin_));
+  const SipHash::Tag tag = mac_.Of(std::string_view(bytes_).substr(num_begin_));
   bytes_.append(reinterpret_cast<const char*>(tag.data()), kTagBytes);
   text->append(name_text_);
   AppendBase64(std::string_view(bytes_).substr(num_encoded_), text);
@@ -133,7 +138,7 @@ absl::StatusOr<Cursor> CursorSigner::Read(std::string_view text) const {
         protocol::kReasonOtherRequest);
   }
   const auto key = std::ranges::find_if(keys_, [&](const FleetSecret::Mac& key) {
-    return CRYPTO_memcmp(Cmac(key).Of(payload).data(), tag.data(), kTagBytes) == 0;
+    return CRYPTO_memcmp(SipHashOf(key).Of(payload).data(), tag.data(), kTagBytes) == 0;
   });
   // A version that is not known cannot be read, whoever signed it.
   if (key == keys_.end() || !payload.starts_with(begin_)) return InvalidCursor();

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "services/gateway/identity/fleet_secret.h"
-#include "services/gateway/openai/stream/cmac.h"
 #include "services/gateway/openai/stream/cursor.h"
+#include "services/gateway/openai/stream/siphash.h"
 
 namespace continuo::gateway::openai {
 
@@ -39,9 +39,9 @@ class CursorSigner {
   const std::string tenant_;
   const std::vector<FleetSecret::Mac> keys_;  // the first one signs
   const std::string begin_;                   // of all cursors' bytes
-  Cmac mac_;
+  SipHash mac_;
   size_t num_name_ = 0;     // bytes of what names the generation
-  size_t num_begin_ = 0;    // of them, whole blocks, which mac_ has as its begin
+  size_t num_begin_ = 0;    // of them, whole words, which mac_ has as its begin
   size_t num_encoded_ = 0;  // of them, those whose text is name_text_
   std::string name_text_;
   std::string bytes_;  // the name, and the place of the last cursor
