@@ -3,12 +3,16 @@
 """Pushes what scripts/release.sh has made to a registry: images, the chart, and beside each image its bill of
 materials and the statement of provenance, as referrers that oras, cosign and scanners find by the image's digest.
 
-    scripts/publish.py [--plain_http] REGISTRY DIR...
+    scripts/publish.py [--plain_http] [--key KEY [--transparency_log]] REGISTRY DIR...
 
 Each DIR is the release as a machine of one architecture has made it. The images are
 REGISTRY/continuo-NAME:VERSION, an index of all architectures, and the chart is REGISTRY/charts/continuo:VERSION.
-Credentials are those of `oras login` and `helm registry login`. Prints each digest, which is what is signed.
-The same files give the same digests, so it may be run again. Needs scripts/oras.sh and scripts/helm_tools.sh.
+Credentials are those of `oras login` and `helm registry login`. Prints each digest. The same files give the same
+digests, so it may be run again. Needs scripts/oras.sh and scripts/helm_tools.sh.
+
+--key signs the digests, and those of each architecture's images, by cosign (scripts/cosign.sh): a private key's file,
+whose password is $COSIGN_PASSWORD, or the URI of one in a KMS. --transparency_log tells the public log (Rekor) of the
+signatures, and with it the names and digests.
 """
 import argparse
 import hashlib
@@ -22,6 +26,7 @@ import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ORAS = os.environ.get("ORAS", ROOT / "build/oras/bin/oras")
+COSIGN = os.environ.get("COSIGN", ROOT / "build/cosign/bin/cosign")
 HELM = ROOT / "build/tools/bin/helm"
 IMAGES = ("continuo-gateway", "continuo-worker-cpu", "continuo-cli")
 PROVENANCE = "provenance.intoto.json"
@@ -91,9 +96,18 @@ class Release:
 
 
 class Publisher:
-    def __init__(self, registry, plain_http):
+    def __init__(self, registry, plain_http, key, transparency_log):
         self.registry = registry
         self.http = ["--plain-http"] if plain_http else []
+        self.key = key
+        self.sign_options = ["--yes", "--key", key, f"--tlog-upload={str(transparency_log).lower()}",
+                             *["--allow-http-registry" for _ in self.http]]
+
+    def sign(self, address):
+        """An index with its images, or what the address is of."""
+        if self.key is not None:
+            run(COSIGN, "sign", "--recursive", *self.sign_options, address)
+        print(address)
 
     def attach(self, release, subject, file, kind):
         run(ORAS, "attach", *self.http, "--artifact-type", kind, "--annotation",
@@ -122,7 +136,7 @@ class Publisher:
         return found[1]
 
 
-def publish(registry, folders, plain_http):
+def publish(registry, folders, plain_http, key=None, transparency_log=False):
     releases = [Release(folder) for folder in folders]
     for what in ("version", "commit"):
         if len({getattr(r, what) for r in releases}) > 1:
@@ -132,20 +146,27 @@ def publish(registry, folders, plain_http):
         architectures = [release.manifest(image)[1] for release in releases]
         if len(set(architectures)) != len(architectures):
             raise Bad(f"{image} is there twice for one architecture: {', '.join(architectures)}")
-    publisher = Publisher(registry, plain_http)
+    if key is not None and not pathlib.Path(COSIGN).exists():
+        raise Bad("--key needs scripts/cosign.sh")
+    publisher = Publisher(registry, plain_http, key, transparency_log)
     for image in IMAGES:
-        print(f"{registry}/{image}@{publisher.image(releases, image)}")
-    print(f"{registry}/charts/continuo@{publisher.chart(releases[0])}")
+        publisher.sign(f"{registry}/{image}@{publisher.image(releases, image)}")
+    publisher.sign(f"{registry}/charts/continuo@{publisher.chart(releases[0])}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--plain_http", action="store_true", help="the registry has no TLS")
+    parser.add_argument("--key", help="signs what is published: cosign's private key, or its URI")
+    parser.add_argument("--transparency_log", action="store_true", help="tells the public log of the signatures")
     parser.add_argument("registry")
     parser.add_argument("folders", nargs="+", metavar="DIR")
     arguments = parser.parse_args()
+    if arguments.transparency_log and arguments.key is None:
+        parser.error("--transparency_log needs --key")
     try:
-        publish(arguments.registry, arguments.folders, arguments.plain_http)
+        publish(arguments.registry, arguments.folders, arguments.plain_http, arguments.key,
+                arguments.transparency_log)
     except Bad as error:
         sys.exit(f"publish.py: {error}")
 

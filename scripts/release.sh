@@ -3,23 +3,25 @@
 # Makes what a release consists of, from its tag vX.Y.Z, in a new folder: Debian package, Python wheel,
 # chart, images with their bills of materials, SHA256SUMS and a statement of provenance.
 #
-#   scripts/release.sh [--snapshot] [--no_images] DIR
+#   scripts/release.sh [--snapshot] [--no_images] [--key=KEY] DIR
 #
-# --snapshot takes any commit, with the version that it states. Images need root. Times in all files are
-# those of the commit, so that the same commit on the same system gives the same bytes. docs/release.md says
-# how a release is signed and published.
+# --snapshot takes any commit, with the version that it states. Images need root. --key signs the digests and the
+# statement by cosign: a private key's file, whose password is $COSIGN_PASSWORD, or the URI of one in a KMS.
+# Times in all files are those of the commit, so that the same commit on the same system gives the same bytes.
+# docs/release.md says how a release is published.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-snapshot=0 images=1
+snapshot=0 images=1 key=
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --snapshot) snapshot=1 ;;
     --no_images) images=0 ;;
-    *) sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --key=?*) key=${1#--key=} ;;
+    *) sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
-[ $# = 1 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 1 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 fail() { echo "release.sh: $1" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -65,4 +67,13 @@ fi
 touch -d "@$SOURCE_DATE_EPOCH" "$out"/*
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 python3 scripts/provenance.py "$out/SHA256SUMS" "$version" >"$out/provenance.intoto.json"
+if [ -n "$key" ]; then
+  echo "== signatures"
+  scripts/cosign.sh
+  # Not told to the public log, which scripts/publish.py tells of images where that is wanted.
+  for file in SHA256SUMS provenance.intoto.json; do
+    build/cosign/bin/cosign sign-blob --yes --key "$key" --tlog-upload=false --output-signature "$out/$file.sig" \
+      "$out/$file" >/dev/null
+  done
+fi
 echo "release $version is in $out"

@@ -126,6 +126,7 @@ if [ "$want_all" = 1 ]; then
   # The last major version that takes Debian's Node.
   npm_install openai openai@4.104.0
   scripts/client_tools.sh
+  scripts/cosign.sh
   scripts/tokenizers.sh
   lm_eval=tests/e2e/evaluation/lm_eval.txt
   if ! cmp -s $lm_eval build/lm-eval/installed.txt; then

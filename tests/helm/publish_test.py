@@ -19,6 +19,7 @@ import chart
 from registry import Registry
 
 PUBLISH = chart.ROOT / "scripts/publish.py"
+COSIGN = chart.ROOT / "build/cosign/bin/cosign"
 ORAS = pathlib.Path(os.environ.get("ORAS", chart.ROOT / "build/oras/bin/oras"))
 IMAGES = ("continuo-gateway", "continuo-worker-cpu", "continuo-cli")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -84,9 +85,10 @@ class PublishTest(unittest.TestCase):
         sign(folder)
         return folder
 
-    def publish(self, *folders):
-        return subprocess.run([PUBLISH, "--plain_http", self.registry.address, *(folders or self.releases)],
-                              text=True, capture_output=True, env={**os.environ, "ORAS": str(ORAS)})
+    def publish(self, *folders, options=()):
+        return subprocess.run([PUBLISH, "--plain_http", *options, self.registry.address, *(folders or self.releases)],
+                              text=True, capture_output=True,
+                              env={**os.environ, "ORAS": str(ORAS), "COSIGN_PASSWORD": "secret"})
 
     def refusal(self, *folders):
         done = self.publish(*folders)
@@ -121,6 +123,42 @@ class PublishTest(unittest.TestCase):
                     "application/vnd.in-toto+json": release / "provenance.intoto.json"})
         again = self.publish()
         self.assertEqual((again.returncode, again.stdout), (0, done.stdout), again.stderr)
+
+    @unittest.skipUnless(COSIGN.exists(), "scripts/cosign.sh has not run")
+    def test_what_is_published_is_signed_by_the_key(self):
+        for name in ("ours", "other"):
+            subprocess.run([COSIGN, "generate-key-pair", f"--output-key-prefix={name}"], check=True,
+                           cwd=self.folder, env={**os.environ, "COSIGN_PASSWORD": "secret"}, capture_output=True)
+
+        def verify(address, key="ours.pub"):
+            return subprocess.run([COSIGN, "verify", "--key", self.folder / key, "--insecure-ignore-tlog",
+                                   "--allow-http-registry", address], text=True, capture_output=True)
+        unsigned = self.publish()
+        self.assertEqual(unsigned.returncode, 0, unsigned.stderr)
+        self.assertIn("no signatures found", verify(unsigned.stdout.split()[0]).stderr)
+        done = self.publish(options=["--key", self.folder / "ours.key"])
+        self.assertEqual((done.returncode, done.stdout), (0, unsigned.stdout), done.stderr)
+        for address in done.stdout.split():
+            digest = address.partition("@")[2]
+            verified = verify(address)
+            self.assertEqual(verified.returncode, 0, verified.stderr)
+            self.assertEqual(json.loads(verified.stdout)[0]["critical"]["image"]["docker-manifest-digest"], digest)
+            self.assertNotEqual(verify(address, "other.pub").returncode, 0)
+        # So are the images that an index is of.
+        index = json.loads(self.oras("manifest", "fetch", "--plain-http", done.stdout.split()[0]))
+        for manifest in index["manifests"]:
+            address = f"{self.registry.address}/{IMAGES[0]}@{manifest['digest']}"
+            self.assertEqual(verify(address).returncode, 0)
+
+    def test_a_log_is_of_signatures(self):
+        done = self.publish(options=["--transparency_log"])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--transparency_log needs --key", done.stderr)
+
+    def test_a_key_that_is_none(self):
+        done = self.publish(options=["--key", self.folder / "nowhere.key"])
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("cosign", done.stderr)
 
     def has(self, subject, files):
         """The subject's referrers are these files."""

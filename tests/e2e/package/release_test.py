@@ -14,6 +14,8 @@ import unittest
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+COSIGN = ROOT / "build/cosign/bin/cosign"
+SIGNED = ("SHA256SUMS", "provenance.intoto.json")
 
 
 def run(*command, **keywords):
@@ -27,7 +29,7 @@ def run(*command, **keywords):
 def clone(folder):
     run("git", "clone", "-q", "--shared", ROOT, folder)
     (folder / "build").mkdir()
-    for tools in ("venv", "tools", "npm", "oras", "cargo"):
+    for tools in ("venv", "tools", "npm", "oras", "cosign", "cargo"):
         if (ROOT / "build" / tools).exists():
             (folder / "build" / tools).symlink_to(ROOT / "build" / tools)
     return folder
@@ -43,8 +45,16 @@ class ReleaseTest(unittest.TestCase):
         cls.version = re.search(r"project\(continuo VERSION ([0-9.]+)",
                                 (cls.clone / "CMakeLists.txt").read_text()).group(1)
         cls.out = pathlib.Path(folder.name, "out")
-        run(cls.clone / "scripts/release.sh", "--snapshot", "--no_images", cls.out)
         cls.folder = pathlib.Path(folder.name)
+        environment = {**os.environ, "COSIGN_PASSWORD": "secret"}
+        options = []
+        if COSIGN.exists():
+            run(COSIGN, "generate-key-pair", cwd=cls.folder, env=environment)
+            options = [f"--key={cls.folder}/cosign.key"]
+        run(cls.clone / "scripts/release.sh", "--snapshot", "--no_images", *options, cls.out, env=environment)
+        # What follows is of a release's files; their signatures differ each time.
+        for name in SIGNED if options else ():
+            (cls.out / f"{name}.sig").rename(cls.folder / f"{name}.sig")
 
     def file(self, pattern):
         found = list(self.out.glob(pattern))
@@ -64,6 +74,18 @@ class ReleaseTest(unittest.TestCase):
         self.assertEqual({s["name"]: s["digest"]["sha256"] for s in statement["subject"]}, sums)
         source = statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]
         self.assertEqual(source["digest"]["gitCommit"], self.commit)
+
+    @unittest.skipUnless(COSIGN.exists(), "scripts/cosign.sh has not run")
+    def test_digests_and_statement_are_signed(self):
+        def verify(name, file):
+            run(COSIGN, "verify-blob", "--key", self.folder / "cosign.pub", "--insecure-ignore-tlog",
+                "--signature", self.folder / f"{name}.sig", file)
+        for name in SIGNED:
+            verify(name, self.out / name)
+            other = self.folder / "other"
+            other.write_bytes((self.out / name).read_bytes() + b"\n")
+            with self.assertRaises(RuntimeError):
+                verify(name, other)
 
     def test_packages_bring_the_programs_and_the_chart(self):
         listing = run("dpkg-deb", "-c", self.file("*.deb"))
