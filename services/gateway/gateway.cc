@@ -316,6 +316,8 @@ void Gateway::End() {
   // calls are waited for.
   if (!open_calls_.WaitForNone(kGoodbye)) service_->GiveUpStreams();
   if (http_server_ != nullptr) http_server_->Shutdown(absl::Now() + kGoodbye);
+  // The last port to end: what is open here is a demand until now.
+  if (scaler_ != nullptr) scaler_->Shutdown(absl::Now() + kGoodbye);
   if (spans_ != nullptr) spans_->Stop();
   if (usage_ != nullptr) usage_->Stop();
 }

@@ -25,6 +25,11 @@ class ExternalScaler : public externalscaler::ExternalScaler::CallbackService {
   ExternalScaler(const Demand* demand, Timer* timer, const Clock* clock)
       : demand_(demand), timer_(timer), clock_(clock) {}
 
+  // Ends all streams with OK, those that begin later too: KEDA 2.18 then calls again after two
+  // seconds, while it waits up to a minute after an error, twice as long each time
+  // (externalPushScaler.Run in its pkg/scalers/external_scaler.go).
+  void EndStreams() { streams_.EndAll(); }
+
   grpc::ServerUnaryReactor* IsActive(grpc::CallbackServerContext* context,
                                      const externalscaler::ScaledObjectRef* request,
                                      externalscaler::IsActiveResponse* response) override;
@@ -50,7 +55,7 @@ class ExternalScaler : public externalscaler::ExternalScaler::CallbackService {
   const Demand* const demand_;
   Timer* const timer_;
   const Clock* const clock_;
-  StreamCount streams_;
+  OpenStreams streams_;
 };
 
 }  // namespace continuo::gateway

@@ -19,6 +19,8 @@ class GatewayService : public v1::GatewayService::CallbackService {
   // Sets who may call: those that the check takes for gateways. Called before the server starts; it
   // outlives the server.
   void set_peers(common::PeerCheck* peers) { peers_ = peers; }
+  // Ends all streams with OK, those that begin later too.
+  void EndStreams() { streams_.EndAll(); }
 
   grpc::ServerWriteReactor<v1::WatchDemandResponse>* WatchDemand(
       grpc::CallbackServerContext* context, const v1::WatchDemandRequest* request) override;
@@ -28,7 +30,7 @@ class GatewayService : public v1::GatewayService::CallbackService {
   Timer* const timer_;
   const Clock* const clock_;
   common::PeerCheck* peers_ = nullptr;  // Null: everybody may.
-  StreamCount streams_;
+  OpenStreams streams_;
 };
 
 }  // namespace continuo::gateway

@@ -16,8 +16,8 @@
 
 namespace continuo::gateway {
 
-// The number of streams of one service that are open, and their limit. Thread-safe.
-class StreamCount {
+// The streams of one service that are open: their number, its limit, and their end. Thread-safe.
+class OpenStreams {
  public:
   static constexpr int kMax = 1024;
 
@@ -29,8 +29,13 @@ class StreamCount {
   }
   void Remove() { --number_; }
 
+  // Ends all streams with OK, those that begin later too, each at its next poll.
+  void EndAll() { has_ended_ = true; }
+  bool has_ended() const { return has_ended_; }
+
  private:
   std::atomic<int> number_ = 0;
+  std::atomic<bool> has_ended_ = false;
 };
 
 // The server's side of a stream that is asked every 100 ms whether something is to be sent. A
@@ -44,11 +49,10 @@ class PolledStream : public grpc::ServerWriteReactor<Response>,
   // the server.
   using Poll = std::function<std::optional<Response>()>;
 
-  // RESOURCE_EXHAUSTED for the client where `count`, which outlives the stream, is at its limit.
-  static grpc::ServerWriteReactor<Response>* Start(StreamCount* count, Timer* timer, Poll poll) {
-    const bool has_room = count->Add();
-    auto stream =
-        std::make_shared<PolledStream>(has_room ? count : nullptr, timer, std::move(poll));
+  // RESOURCE_EXHAUSTED for the client where `open`, which outlives the stream, is at its limit.
+  static grpc::ServerWriteReactor<Response>* Start(OpenStreams* open, Timer* timer, Poll poll) {
+    const bool has_room = open->Add();
+    auto stream = std::make_shared<PolledStream>(has_room ? open : nullptr, timer, std::move(poll));
     stream->self_ = stream;
     if (has_room) {
       stream->Tick();
@@ -59,32 +63,35 @@ class PolledStream : public grpc::ServerWriteReactor<Response>,
     return stream.get();
   }
 
-  PolledStream(StreamCount* count, Timer* timer, Poll poll)
-      : count_(count), timer_(timer), poll_(std::move(poll)) {}
+  PolledStream(OpenStreams* open, Timer* timer, Poll poll)
+      : open_(open), timer_(timer), poll_(std::move(poll)) {}
 
   void OnWriteDone(bool ok) override {
-    bool finishes = false;
+    std::optional<grpc::Status> end;
     {
       absl::MutexLock lock(&mutex_);
       is_writing_ = false;
-      finishes = has_ended_ || !ok;
-      has_ended_ = finishes;
+      if (!ok && !end_.has_value()) {
+        end_ = grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone");
+      }
+      end = end_;
     }
-    if (finishes) this->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client is gone"));
+    if (end.has_value()) this->Finish(*end);
   }
   void OnCancel() override { End(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled")); }
   void OnDone() override {
-    // A timer may keep the stream for a moment longer than `count_` lives.
+    // A timer may keep the stream for a moment longer than `open_` lives.
     const auto self = std::move(self_);
-    if (count_ != nullptr) count_->Remove();
+    if (open_ != nullptr) open_->Remove();
   }
 
  private:
   void Tick() {
+    if (open_->has_ended()) return End(grpc::Status::OK);
     bool writes = false;
     {
       absl::MutexLock lock(&mutex_);
-      if (has_ended_) return;
+      if (end_.has_value()) return;
       if (!is_writing_) {
         if (std::optional<Response> next = poll_()) {
           response_ = *std::move(next);
@@ -101,18 +108,20 @@ class PolledStream : public grpc::ServerWriteReactor<Response>,
   void End(const grpc::Status& status) {
     {
       absl::MutexLock lock(&mutex_);
-      if (std::exchange(has_ended_, true) || is_writing_) return;
+      if (end_.has_value()) return;
+      end_ = status;
+      if (is_writing_) return;
     }
     this->Finish(status);
   }
 
-  StreamCount* const count_;  // Null if the stream is not counted.
+  OpenStreams* const open_;  // Null if the stream is not counted.
   Timer* const timer_;
   const Poll poll_;
   std::shared_ptr<PolledStream> self_;  // Until OnDone.
   absl::Mutex mutex_;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Status> end_ ABSL_GUARDED_BY(mutex_);  // Of a stream that ends.
   Response response_;  // Of the write in flight; it changes only while there is none.
 };
 

@@ -65,6 +65,12 @@ absl::StatusOr<std::unique_ptr<Scaler>> Scaler::Start(const ScalerOptions& optio
   return scaler;
 }
 
+void Scaler::Shutdown(absl::Time deadline) {
+  external_scaler_.EndStreams();
+  gateway_service_.EndStreams();
+  server_->Shutdown(deadline);
+}
+
 Scaler::~Scaler() {
   // Its calls write into the demand, and its own gateway is among the peers.
   peers_.reset();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/base/clock.h"
 #include "services/common/grpc/grpc_server.h"
 #include "services/common/trust/peer_check.h"
@@ -43,6 +44,11 @@ class Scaler {
   ~Scaler();
 
   std::string address() const { return server_->address(); }
+
+  // Ends the streams of KEDA and of the other gateways with OK, and takes no new connections: KEDA
+  // goes on at another gateway. Returns when all calls have ended, at the deadline at the latest.
+  // May be called again.
+  void Shutdown(absl::Time deadline);
 
  private:
   Scaler(std::unique_ptr<common::PeerCheck> gateways, const Admission* admission,

@@ -116,23 +116,37 @@ TEST(ScalerTest, TheStreamTellsOfTheFirstRequestAndRepeatsItUntilThereIsAWorker)
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST(ScalerTest, AnOpenStreamEndsWithTheGateway) {
+// KEDA's client takes OK, io.EOF in Go, for an end after which it calls again soon.
+TEST(ScalerTest, StreamsEndWithOkWhenTheGatewayEnds) {
   Node node;
-  grpc::ClientContext context;
+  grpc::ClientContext context, peers_context;
   const auto reader = node.stub->StreamIsActive(&context, Of("cold"));
   externalscaler::IsActiveResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  node.scaler.reset();
+  const auto peer = v1::GatewayService::NewStub(
+      grpc::CreateChannel(node.scaler->address(), grpc::InsecureChannelCredentials()));
+  const auto peers_reader = peer->WatchDemand(&peers_context, v1::WatchDemandRequest());
+  v1::WatchDemandResponse demand;
+  ASSERT_TRUE(peers_reader->Read(&demand));
+  node.scaler->Shutdown(absl::Now() + absl::Minutes(1));
   EXPECT_FALSE(reader->Read(&response));
-  EXPECT_FALSE(reader->Finish().ok());
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  while (peers_reader->Read(&demand)) {
+  }
+  EXPECT_TRUE(peers_reader->Finish().ok());
+  // The next call is for another gateway.
+  grpc::ClientContext next;
+  EXPECT_EQ(node.stub->IsActive(&next, Of("cold"), &response).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(ScalerTest, WatchersHaveALimit) {
-  StreamCount count;
-  for (int i = 0; i < StreamCount::kMax; ++i) ASSERT_TRUE(count.Add());
-  EXPECT_FALSE(count.Add());
-  count.Remove();
-  EXPECT_TRUE(count.Add());
+  OpenStreams open;
+  for (int i = 0; i < OpenStreams::kMax; ++i) ASSERT_TRUE(open.Add());
+  EXPECT_FALSE(open.Add());
+  open.Remove();
+  EXPECT_TRUE(open.Add());
 }
 
 TEST(ScalerTest, TheMetricHasTheTargetOfTheTrigger) {
