@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "services/cli/bench/bench_report.h"
+#include "services/cli/bench/report_json.h"
 #include "services/cli/client/terminal.h"
 #include "services/cli/simulate/scaling_report.h"
 
@@ -68,39 +69,29 @@ std::string FormatResults(const simulate::Results& r) {
 
 nlohmann::ordered_json ResultsJson(const simulate::Results& r) {
   const double seconds = absl::ToDoubleSeconds(r.duration);
-  nlohmann::ordered_json errors = nlohmann::ordered_json::object();
-  for (const auto& [error, times] : r.errors) errors[error] = times;
   nlohmann::ordered_json json = {
-      {"workers", r.workers},
-      {"gateways", r.gateways},
-      {"seconds", seconds},
-      {"requests",
-       {{"sent", r.sent},
-        {"ok", r.ok},
-        {"rejected", r.rejected},
-        {"failed", r.failed},
-        {"errors", errors}}},
-      {"tokens",
-       {{"prompt", r.prompt_tokens},
-        {"cached_prompt", r.cached_prompt_tokens},
-        {"output", r.output_tokens}}},
-      {"migrations", r.migrations},
-      {"preemptions", r.preemptions},
-      {"steps", r.steps},
-      {"throughput",
-       {{"output_tokens_per_second", PerSecond(r.output_tokens, seconds)},
-        {"prompt_tokens_per_second", PerSecond(r.prompt_tokens, seconds)},
-        {"requests_per_second", PerSecond(r.ok, seconds)}}},
-      {"occupancy",
-       {{"busy", r.busy},
-        {"busiest", r.busiest},
-        {"kv_used", r.kv_used},
-        {"running_sequences", r.running}}},
-      {"latency_seconds",
-       {{"time_to_first_token", DistributionJson(DistributionOf(r.time_to_first_token))},
-        {"inter_token", DistributionJson(DistributionOf(r.inter_token))},
-        {"request", DistributionJson(DistributionOf(r.whole))}}},
-      {"worker_hours", absl::ToDoubleHours(r.worker_time)}};
+      {"workers", r.workers}, {"gateways", r.gateways}, {"seconds", seconds}};
+  json.update(TotalsJson({.seconds = seconds,
+                          .sent = r.sent,
+                          .ok = r.ok,
+                          .rejected = r.rejected,
+                          .failed = r.failed,
+                          .errors = r.errors,
+                          .prompt_tokens = r.prompt_tokens,
+                          .cached_prompt_tokens = r.cached_prompt_tokens,
+                          .output_tokens = r.output_tokens}));
+  json["migrations"] = r.migrations;
+  json["preemptions"] = r.preemptions;
+  json["steps"] = r.steps;
+  json["occupancy"] = {{"busy", r.busy},
+                       {"busiest", r.busiest},
+                       {"kv_used", r.kv_used},
+                       {"running_sequences", r.running}};
+  json["latency_seconds"] = {
+      {"time_to_first_token", DistributionJson(DistributionOf(r.time_to_first_token))},
+      {"inter_token", DistributionJson(DistributionOf(r.inter_token))},
+      {"request", DistributionJson(DistributionOf(r.whole))}};
+  json["worker_hours"] = absl::ToDoubleHours(r.worker_time);
   if (!r.scaling.empty()) json["scaling"] = ScalingJson(r);
   return json;
 }
