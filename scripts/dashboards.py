@@ -141,6 +141,8 @@ WORKER = [
     "Steps",
     ("Steps", "ops", {"": rate("continuo_step_seconds_count", W)}, "A second"),
     ("Step duration", "s", quantiles("continuo_step_seconds", W), ""),
+    ("Time of tokens", "percentunit", {"": rate("continuo_token_seconds_total", W)},
+     "Share of workers' time that tokens take, beyond what any step takes; autoscaling goes by it"),
     ("Tokens of a step", "short",
      {**quantiles("continuo_step_rows", W),
       "mean": share(rate("continuo_step_rows_sum", W), rate("continuo_step_rows_count", W))},

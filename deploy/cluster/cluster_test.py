@@ -46,6 +46,7 @@ STEPS = [
     step_scaling.gateways_scale_on_cpu,
     step_scaling.autoscaling_on_kv_occupancy,
     step_scaling.autoscaling_on_queued_tokens,
+    step_scaling.autoscaling_on_token_time,
 ]
 # What addresses matter to, on a cluster of IPv6 alone.
 IPV6_STEPS = [

@@ -160,18 +160,27 @@ def gateways_scale_on_cpu(test):
     test.whole()
 
 
+# No load reaches these targets.
+WITHOUT = {"kvOccupancy": 1, "queuedTokens": 1_000_000, "tokenTime": 0}
+
+
 def autoscaling_on_kv_occupancy(test):
-    _scale_by(test, "--set=worker.autoscaling.queuedTokens=1000000")
+    _scale_by(test, "kvOccupancy")
 
 
 def autoscaling_on_queued_tokens(test):
-    _scale_by(test, "--set=worker.autoscaling.kvOccupancy=1")
+    _scale_by(test, "queuedTokens")
 
 
-def _scale_by(test, without_the_other):
-    """There is one worker, two or more under load, and one again while a last stream is open.
-   """
-    cluster.helm_upgrade("-f", cluster.HERE / "values-autoscaling.yaml", without_the_other)
+def autoscaling_on_token_time(test):
+    _scale_by(test, "tokenTime")
+
+
+def _scale_by(test, metric):
+    """There is one worker, two or more under load, and one again while a last stream is open."""
+    cluster.helm_upgrade("-f", cluster.HERE / "values-autoscaling.yaml",
+                         *(f"--set=worker.autoscaling.{other}={value}" for other, value in WITHOUT.items()
+                           if other != metric))
     wait_until(lambda: len(ready("worker")) == 1 == len(cluster.pods("worker")), 240, "one worker")
 
     def up():

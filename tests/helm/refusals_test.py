@@ -66,6 +66,7 @@ SCHEMA = [
     (f"{P}.flags.model=/x", "at '/pools/m/flags': additional properties 'model' not allowed"),
     (f"{P}.autoscaling.by=cron", "at '/pools/m/autoscaling/by': value must be one of 'hpa', 'keda'"),
     (f"{P}.autoscaling.kvOccupancy=70", "kvOccupancy': maximum: got 70, want 1"),
+    (f"{P}.autoscaling.tokenTime=50", "tokenTime': maximum: got 50, want 1"),
     (f"{P}.autoscaling.kvOccupancy=0", "kvOccupancy': minimum: got 0, want 0.01"),
     (f"{P}.storage.size=lots", "at '/pools/m/storage/size': 'lots' does not match pattern"),
     (f"{P}.storage.hostPath=/a/../b", "at '/pools/m/storage/hostPath': '/a/../b' does not match pattern"),
@@ -190,9 +191,9 @@ CHECKS = [
      "monitoring.tokenSecret.name=s", "monitoring.tokenSecret: an endpoint picker"),
     (f"{POOL},inferencePool.endpoints=workers", "inferencePool.clients: is "
      "needed: the peers that may call workers, which ask for no keys"),
-    (f"{POOL},gateway.http=false", "inferencePool.endpoints: gateways need gateway.http"),
     (f"{POOL},networkPolicy.clients[0].podSelector.x=y", "inferencePool.clients: is needed with "
      "networkPolicy.clients: the endpoint picker and the proxies that it sends to the gateways"),
+    (f"{POOL},gateway.http=false", "inferencePool.endpoints: gateways need gateway.http"),
     (f"{POOL},inferencePool.appProtocol=kubernetes.io/h2c",
      "inferencePool.appProtocol: gateways speak HTTP/1.1 to an InferencePool's proxies"),
     (f"{POOL},tls.enabled=true,tls.issuer.name=i,tls.clients.caConfigMap=c,httpRoute.enabled=true,"

@@ -80,6 +80,32 @@ TEST(AutoscalerTest, AFleetGrowsWithItsLoadAndShrinksAfterIt) {
   }
 }
 
+// Steps take what two and a half workers have at half of their time, KV caches are almost empty and
+// nobody waits.
+TEST(AutoscalerTest, AFleetWhoseStepsAreTheLimitKeepsItsWorkers) {
+  double slowest[2];
+  for (const bool by_tokens : {false, true}) {
+    for (const auto by : {AutoscalerOptions::By::kHpa, AutoscalerOptions::By::kKeda}) {
+      SimulationOptions options = Pool(1, 6);
+      options.profile.engine.num_blocks = 4096;
+      options.profile.engine.max_running = 256;
+      options.autoscaler->by = by;
+      options.autoscaler->token_time = by_tokens ? 0.5 : 0;
+      options.workers = 3;
+      // 100 tokens of a millisecond, 12.5 times a second.
+      RandomLoad load = BusyThenQuiet(12'500, 12.5, 0);
+      const Results r = RunToEnd(options, &load);
+      EXPECT_EQ(r.ok, 12'500u);
+      int fewest = 6;
+      for (const ScalePoint& point : r.scaling) fewest = std::min(fewest, point.wanted);
+      EXPECT_EQ(fewest, by_tokens ? 3 : 1);
+      EXPECT_LE(Most(r), by_tokens ? 3 : 6);
+      slowest[by_tokens] = r.inter_token.Percentile(0.99);
+    }
+  }
+  EXPECT_LT(slowest[true], slowest[false] / 1.5);
+}
+
 TEST(AutoscalerTest, AWorkerServesOnceItsStartIsOver) {
   SimulationOptions options = Pool(1, 4);
   RandomLoad load = BusyThenQuiet(300, 8, 0);
@@ -181,6 +207,7 @@ struct ScaledFleet : SeededFleet {
     a.scrape_interval = absl::Seconds(1 + draw(15));
     a.pods = {.start = absl::Milliseconds(draw(20'000)),
               .drain_grace = absl::Milliseconds(draw(4) == 0 ? draw(30'000) : draw(3000))};
+    a.token_time = draw(2) * 0.1 * (1 + draw(9));
     options.workers = a.min_replicas;
     options.timeout = absl::InfiniteDuration();
     // A queue before few pods with slow steps takes a while.

@@ -95,6 +95,7 @@ absl::StatusOr<std::optional<simulate::AutoscalerOptions>> MakeAutoscaler(
          {std::pair("autoscale_by", flags.autoscale_by != defaults.autoscale_by),
           std::pair("kv_occupancy", flags.kv_occupancy != defaults.kv_occupancy),
           std::pair("queued_tokens", flags.queued_tokens != defaults.queued_tokens),
+          std::pair("token_time", flags.token_time != defaults.token_time),
           std::pair("scale_down", flags.scale_down != defaults.scale_down),
           std::pair("worker_start", flags.worker_start != defaults.worker_start),
           std::pair("drain_grace", flags.drain_grace != defaults.drain_grace)}) {
@@ -119,6 +120,7 @@ absl::StatusOr<std::optional<simulate::AutoscalerOptions>> MakeAutoscaler(
   }
   options.kv_occupancy = flags.kv_occupancy;
   options.queued_tokens = flags.queued_tokens;
+  options.token_time = flags.token_time;
   options.scale_down = flags.scale_down;
   options.pods = {.start = flags.worker_start, .drain_grace = flags.drain_grace};
   return options;

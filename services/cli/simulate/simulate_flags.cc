@@ -52,6 +52,9 @@ void AddSimulateFlags(common::Flags& flags, SimulateFlags* v) {
   flags.Integer("queued_tokens", &v->queued_tokens, int64_t{1}, int64_t{1} << 40,
                 "Waiting prompt tokens a worker that are aimed at, as the chart's "
                 "autoscaling.queuedTokens.");
+  flags.Number("token_time", &v->token_time, 0, 1,
+               "Share of a worker's time that its tokens take, beyond what any step takes, that is "
+               "aimed at, as the chart's autoscaling.tokenTime. 0 leaves the metric out.");
   flags.Duration("scale_down", &v->scale_down, absl::ZeroDuration(), absl::Hours(1),
                  "How long the load has to be lower before a worker is taken away, as the chart's "
                  "autoscaling.scaleDownSeconds.");

@@ -19,6 +19,7 @@ struct SimulateFlags : WorkloadFlags {
   std::string autoscale_by = "hpa";
   double kv_occupancy = 0.7;
   int64_t queued_tokens = 8192;
+  double token_time = 0.5;
   absl::Duration scale_down = absl::Seconds(300);
   absl::Duration worker_start = absl::Seconds(60);
   absl::Duration drain_grace = absl::Seconds(5);

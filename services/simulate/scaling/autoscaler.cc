@@ -13,6 +13,8 @@ namespace {
 // The default of Kubernetes' controller, and that of a ScaledObject's pollingInterval.
 constexpr absl::Duration kSyncInterval = absl::Seconds(15);
 constexpr absl::Duration kPollInterval = absl::Seconds(30);
+// The range of rate() in the chart's queries.
+constexpr absl::Duration kRateWindow = absl::Minutes(1);
 // A gateway looks at its demand at this interval, which is PolledStream's.
 constexpr absl::Duration kListenInterval = absl::Milliseconds(100);
 
@@ -53,11 +55,19 @@ void Autoscaler::Scrape() {
   for (const auto& worker : workers_) {
     const std::optional<WorkerGauges> gauges = worker->Gauges();
     if (!gauges.has_value()) continue;
-    scraped_.push_back({.worker = worker->number(),
-                        .pod = pods_.pod_number(worker->number()),
+    const std::pair<int, uint64_t> pod = {worker->number(), pods_.pod_number(worker->number())};
+    CounterRate& rate = token_rates_.try_emplace(pod, kRateWindow).first->second;
+    rate.Add(gauges->token_seconds, loop_.Elapsed());
+    scraped_.push_back({.worker = pod.first,
+                        .pod = pod.second,
                         .kv_occupancy = gauges->kv_occupancy,
-                        .waiting_tokens = gauges->waiting_tokens});
+                        .waiting_tokens = gauges->waiting_tokens,
+                        .token_time = rate.At(loop_.Elapsed())});
   }
+  // Of pods that are gone.
+  std::erase_if(token_rates_, [this](auto& rate) {
+    return rate.first.second != pods_.pod_number(rate.first.first);
+  });
 }
 
 std::vector<ScalingMetric> Autoscaler::Metrics() {
@@ -65,6 +75,7 @@ std::vector<ScalingMetric> Autoscaler::Metrics() {
   ScalingMetric occupancy = {.target = options_.kv_occupancy, .is_per_pod = is_per_pod};
   ScalingMetric waiting = {.target = static_cast<double>(options_.queued_tokens),
                            .is_per_pod = is_per_pod};
+  ScalingMetric token_time = {.target = options_.token_time, .is_per_pod = is_per_pod};
   for (const Scraped& pod : scraped_) {
     // The controller leaves out pods that are being deleted or gone; a query over the pool does
     // not, while they are scraped.
@@ -72,8 +83,10 @@ std::vector<ScalingMetric> Autoscaler::Metrics() {
     if (is_per_pod && !is_there) continue;
     occupancy.values.push_back(pod.kv_occupancy);
     waiting.values.push_back(pod.waiting_tokens);
+    if (pod.token_time.has_value()) token_time.values.push_back(*pod.token_time);
   }
   std::vector<ScalingMetric> metrics = {std::move(occupancy), std::move(waiting)};
+  if (options_.token_time > 0) metrics.push_back(std::move(token_time));
   if (options_.min_replicas > 0) return metrics;
   const gateway::Demand* const demand = Connected();
   ScalingMetric queued = {.target = static_cast<double>(options_.queued_tokens),

@@ -3,14 +3,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "services/gateway/scaler/activity.h"
 #include "services/gateway/scaler/demand.h"
 #include "services/simulate/event/event_loop.h"
+#include "services/simulate/scaling/counter_rate.h"
 #include "services/simulate/scaling/horizontal_scaler.h"
 #include "services/simulate/scaling/idle_scaler.h"
 #include "services/simulate/scaling/pod_set.h"
@@ -28,6 +32,8 @@ struct AutoscalerOptions {
   int min_replicas = 1, max_replicas = 4;  // a minimum of 0 needs kKeda
   double kv_occupancy = 0.7;               // share of the KV cache in use, mean of the workers
   int64_t queued_tokens = 8192;            // prompt tokens that wait, mean of the workers
+  // Share of the time that tokens take (StepCost::TokenTime), mean of the workers; 0: no metric.
+  double token_time = 0.5;
   absl::Duration scale_down = absl::Seconds(300);
   PodSet::Options pods;
   absl::Duration scrape_interval = absl::Seconds(15);  // of Prometheus
@@ -53,6 +59,7 @@ class Autoscaler {
     int worker = 0;
     uint64_t pod = 0;  // PodSet::pod_number
     double kv_occupancy = 0, waiting_tokens = 0;
+    std::optional<double> token_time;
   };
 
   void Scrape();
@@ -74,6 +81,8 @@ class Autoscaler {
   const Demands demands_;
   EventLoop& loop_;
   std::vector<Scraped> scraped_;
+  // The rates of continuo_token_seconds_total, by worker and number of the pod.
+  std::map<std::pair<int, uint64_t>, CounterRate> token_rates_;
   HorizontalScaler horizontal_;
   IdleScaler idle_;
   gateway::Activity activity_;  // of the stream

@@ -328,7 +328,8 @@ std::optional<WorkerGauges> SimulatedWorker::Gauges() const {
   return WorkerGauges{
       .kv_occupancy = static_cast<double>(metrics.kv_blocks_used.load()) /
                       static_cast<double>(std::max<int64_t>(1, metrics.kv_blocks_total.load())),
-      .waiting_tokens = static_cast<double>(metrics.waiting_prompt_tokens.load())};
+      .waiting_tokens = static_cast<double>(metrics.waiting_prompt_tokens.load()),
+      .token_seconds = metrics.token_seconds.load()};
 }
 
 absl::Status SimulatedWorker::CheckInvariants() {

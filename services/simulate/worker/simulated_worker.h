@@ -34,6 +34,7 @@ struct WorkerEvents {
 struct WorkerGauges {
   double kv_occupancy = 0;  // continuo_kv_blocks_used / continuo_kv_blocks_total
   double waiting_tokens = 0;
+  double token_seconds = 0;  // continuo_token_seconds_total
 };
 
 // A worker whose scheduler, KV blocks, queue quota and pace of reports are the real ones, while its

@@ -3,39 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <vector>
 
 #include "services/gateway/routing/load_view.h"
+#include "tests/simulate/scaling/pool_test_base.h"
 
 namespace continuo::simulate {
 namespace {
 
-// Four places, all of whose workers serve and have nothing to do.
-class AutoscalerPoolTest : public ::testing::Test {
+class AutoscalerPoolTest : public PoolTestBase {
  protected:
-  AutoscalerPoolTest() {
-    profile_.engine.num_blocks = 64;
-    for (int i = 0; i < 4; ++i) {
-      const WorkerEvents events = {.on_report = [](const auto&) {},
-                                   .on_down = [this, i] { pods_.OnExit(i); },
-                                   .on_exit = [] {},
-                                   .on_health = [](bool) {}};
-      workers_.push_back(std::make_unique<SimulatedWorker>(i, true, &profile_, &loop_, &network_,
-                                                           events, &hooks_));
-    }
-    pods_.Begin(4);
-  }
-  ~AutoscalerPoolTest() override { loop_.Clear(); }
-
-  void Run(absl::Duration time) { loop_.RunUntil(loop_.Elapsed() + time); }
-
-  EventLoop loop_;
-  Network network_{absl::ZeroDuration()};
-  profile::WorkerProfile profile_ = profile::ExampleProfile();
-  TestHooks hooks_;
-  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  PodSet pods_{{.start = absl::ZeroDuration()}, &workers_, &loop_, [] {}, [] {}};
+  AutoscalerPoolTest() : PoolTestBase(/*start=*/absl::ZeroDuration()) {}
 };
 
 TEST_F(AutoscalerPoolTest, WithoutAGatewayToAskNoPodIsTakenAway) {
@@ -59,8 +37,9 @@ TEST_F(AutoscalerPoolTest, WithoutAGatewayToAskNoPodIsTakenAway) {
 
 TEST_F(AutoscalerPoolTest, AValueIsOfThePodThatWasScraped) {
   Autoscaler autoscaler(
-      {.min_replicas = 1, .max_replicas = 4, .scale_down = absl::Seconds(10)}, "m", &workers_,
-      &pods_, [] { return std::vector<gateway::Demand*>(); }, &loop_);
+      // A rate would take two scrapes.
+      {.min_replicas = 1, .max_replicas = 4, .token_time = 0, .scale_down = absl::Seconds(10)}, "m",
+      &workers_, &pods_, [] { return std::vector<gateway::Demand*>(); }, &loop_);
   // All were scraped after 22.5 s; then others take their places.
   Run(absl::Seconds(23));
   pods_.Scale(0);

@@ -3,39 +3,16 @@
 
 #include <gmock/gmock.h>
 
-#include <memory>
 #include <string>
-#include <vector>
+
+#include "tests/simulate/scaling/pool_test_base.h"
 
 namespace continuo::simulate {
 namespace {
 
-// Four places, all of whose workers serve. A worker has no streams, so one that drains ends with
-// the next events of the loop.
-class PodSetTest : public ::testing::Test {
+class PodSetTest : public PoolTestBase {
  protected:
-  PodSetTest() {
-    profile_.engine.num_blocks = 64;
-    const WorkerEvents events = {
-        .on_report = [](const auto&) {}, .on_exit = [] {}, .on_health = [](bool) {}};
-    for (int i = 0; i < 4; ++i) {
-      WorkerEvents own = events;
-      own.on_down = [this, i] { pods_.OnExit(i); };
-      workers_.push_back(
-          std::make_unique<SimulatedWorker>(i, true, &profile_, &loop_, &network_, own, &hooks_));
-    }
-    pods_.Begin(4);
-  }
-  ~PodSetTest() override { loop_.Clear(); }
-
-  void Run(absl::Duration time) { loop_.RunUntil(loop_.Elapsed() + time); }
-
-  EventLoop loop_;
-  Network network_{absl::ZeroDuration()};
-  profile::WorkerProfile profile_ = profile::ExampleProfile();
-  TestHooks hooks_;
-  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  PodSet pods_{{.start = absl::Seconds(30)}, &workers_, &loop_, [] {}, [] {}};
+  PodSetTest() : PoolTestBase(/*start=*/absl::Seconds(30)) {}
 };
 
 TEST_F(PodSetTest, APodThatWaitsForAPlaceStartsOnceOneHasDrained) {

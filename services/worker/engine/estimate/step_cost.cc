@@ -93,6 +93,21 @@ void StepCost::Fit() {
   MinimiseNonNegative(all, coefficients_);
 }
 
+absl::Duration StepCost::TokenTime(const StepLoad& load, int64_t num_wasted,
+                                   absl::Duration measured) const {
+  const double all = absl::ToDoubleSeconds(Predict(load));
+  if (!(all > 0) || load.tokens <= 0) return absl::ZeroDuration();
+  // What was measured beyond the prediction slows all parts of the step alike. Each draft has a
+  // row of logits.
+  const Terms x = TermsOf(load);
+  const auto wasted = static_cast<double>(std::clamp<int64_t>(num_wasted, 0, load.tokens));
+  const double kept = 1 - wasted / static_cast<double>(load.tokens);
+  const auto samples = static_cast<double>(std::max<int64_t>(1, load.samples));
+  const double useful = kept * (coefficients_[1] * x[1] + coefficients_[2] * x[2]) +
+                        std::max(0.0, 1 - wasted / samples) * coefficients_[3] * x[3];
+  return std::max(absl::ZeroDuration(), measured) * (useful / all);
+}
+
 absl::Duration StepCost::Predict(const StepLoad& load) const {
   const Terms x = TermsOf(load);
   double seconds = 0;

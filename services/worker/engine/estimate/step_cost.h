@@ -36,6 +36,11 @@ class StepCost {
   void Observe(const StepLoad& load, absl::Duration measured);
   // Returns 0 before the first observation.
   absl::Duration Predict(const StepLoad& load) const;
+  // Returns the part of `measured`, the duration of a step, that its tokens took; the rest is what
+  // any step takes (c0). `num_wasted` of the tokens, drafts that were wrong, do not count. 0 where
+  // nothing was observed. Its sum over steps is the work of the requests, however they were
+  // batched.
+  absl::Duration TokenTime(const StepLoad& load, int64_t num_wasted, absl::Duration measured) const;
   // The most tokens that a step should have: four times the largest step measured, so that the
   // first long prompt is not run on a guess.
   int64_t max_tokens() const { return max_tokens_; }

@@ -183,6 +183,7 @@ absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
   RETURN_IF_ERROR(commit_.Check(step, result, /*was_overlapped=*/num_steps_in_flight() > 1));
   ++num_committed_;
   cost_.Observe(step.load, measured);
+  const uint64_t accepted_before = metrics_.accepted_draft_tokens.load(std::memory_order_relaxed);
   metrics_.step_seconds.Observe(absl::ToDoubleSeconds(measured));
   metrics_.step_rows.Observe(static_cast<double>(step.load.tokens));
 
@@ -206,7 +207,21 @@ absl::Status Scheduler::Commit(model::StepResult&& result, const Moment& now,
     if (!s->request->has_ended) EndRequest(*s->request, why, now);
   }
   speculation_.OnCommitted(step);
+  const uint64_t accepted =
+      metrics_.accepted_draft_tokens.load(std::memory_order_relaxed) - accepted_before;
+  CountTokenTime(step, static_cast<int64_t>(accepted), measured);
   return absl::OkStatus();
+}
+
+void Scheduler::CountTokenTime(const PlannedStep& step, int64_t accepted_drafts,
+                               absl::Duration measured) {
+  int64_t drafts = 0;
+  for (const ScheduledTokens& t : step.scheduled) drafts += t.num_drafts;
+  const absl::Duration took = cost_.TokenTime(step.load, drafts - accepted_drafts, measured);
+  // One thread writes.
+  metrics_.token_seconds.store(
+      metrics_.token_seconds.load(std::memory_order_relaxed) + absl::ToDoubleSeconds(took),
+      std::memory_order_relaxed);
 }
 
 void Scheduler::Finish(Sequence& s, const Moment& now) {

@@ -102,6 +102,7 @@ class Scheduler {
   void Finish(Sequence& s, const Moment& now);
   void EndRequest(LiveRequest& r, absl::Status why, const Moment& now);
   void UpdateGauges();
+  void CountTokenTime(const PlannedStep& step, int64_t accepted_drafts, absl::Duration measured);
 
   const EngineOptions options_;
   EngineMetrics& metrics_;

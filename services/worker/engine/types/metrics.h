@@ -45,6 +45,8 @@ struct EngineMetrics {
   std::atomic<uint64_t> draft_tokens = 0, accepted_draft_tokens = 0;
   std::atomic<uint64_t> prefix_cache_queried_tokens = 0, prefix_cache_hit_tokens = 0;
   std::atomic<uint64_t> constrained_samples = 0;  // those after drafts, too
+  // The sum of StepCost::TokenTime over all steps, in seconds.
+  std::atomic<double> token_seconds = 0;
 
   Histogram<12> step_seconds{{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5}};
   Histogram<12> step_rows{{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048}};

@@ -46,6 +46,9 @@ void CollectOwn(const engine::EngineMetrics& e, const RequestCounters& requests,
                    "Slots for recurrent states; 0 if the model has none.", model,
                    Read(e.state_slots_total));
   common::AddHistogram(f, "continuo_step_seconds", "Duration of a step.", model, e.step_seconds);
+  common::AddCounter(f, "continuo_token_seconds_total",
+                     "Time of steps that their tokens took, beyond what any step takes.", model,
+                     Read(e.token_seconds));
   common::AddHistogram(f, "continuo_step_rows", "Rows of a step.", model, e.step_rows);
   common::AddCounter(f, "continuo_prompt_tokens_total", "Prompt tokens of started requests.", model,
                      Read(e.prompt_tokens));

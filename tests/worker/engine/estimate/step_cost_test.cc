@@ -39,6 +39,29 @@ TEST(StepCostTest, TokensAttendToEverythingBeforeThem) {
 
 TEST(StepCostTest, NothingIsPredictedBeforeAnythingIsMeasured) {
   EXPECT_EQ(StepCost().Predict({100, 1000, 1}), absl::ZeroDuration());
+  EXPECT_EQ(StepCost().TokenTime({100, 1000, 1}, 0, absl::Seconds(1)), absl::ZeroDuration());
+}
+
+TEST(StepCostTest, TokensTakeWhatAStepTakesBeyondAnyStep) {
+  std::mt19937 rng(7);
+  StepCost cost;
+  for (int i = 0; i < 300; ++i) {
+    const StepLoad load = RandomLoad(rng);
+    cost.Observe(load, absl::Seconds(Truth(load)));
+  }
+  // Of eight tokens that decode, seven are drafts.
+  StepLoad decode = StepLoad{}.WithTokens(500, 8, 8);
+  const auto token_ms = [&](int64_t wasted, double slower) {
+    return absl::ToDoubleMilliseconds(
+        cost.TokenTime(decode, wasted, absl::Seconds(Truth(decode, slower))));
+  };
+  const double all = 1e3 * (Truth(decode) - Truth({}));
+  EXPECT_NEAR(token_ms(0, 1), all, 0.1 * all);
+  EXPECT_NEAR(token_ms(7, 1), all / 8, 0.02 * all);
+  EXPECT_NEAR(token_ms(0, 3), 3 * all, 0.3 * all);
+  EXPECT_EQ(token_ms(100, 1), 0);
+  EXPECT_EQ(cost.TokenTime(decode, 0, -absl::Seconds(1)), absl::ZeroDuration());
+  EXPECT_EQ(cost.TokenTime({}, 0, absl::Seconds(1)), absl::ZeroDuration());
 }
 
 TEST(StepCostTest, MeasuredStepsArePredictedWithinFivePercent) {

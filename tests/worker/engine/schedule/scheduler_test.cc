@@ -382,6 +382,35 @@ TEST(SchedulerTest, LoadAndMetricsCountEachSequence) {
   EXPECT_EQ(h.scheduler().pending_prompt_tokens(), 0);
 }
 
+// By the time in steps a worker with one stream is as busy as one with many.
+TEST(SchedulerTest, TokensTakeTheSameTimeHoweverTheyAreBatched) {
+  double token_seconds[2], step_seconds[2];
+  for (const bool at_once : {false, true}) {
+    Harness h({.max_running = 8}, [](const model::StepPlan& plan) {
+      return absl::Milliseconds(10) + plan.num_rows() * absl::Milliseconds(1);
+    });
+    // Steps of all sizes, as calibration runs them.
+    for (int i = 0; i < 4; ++i) {
+      for (const int64_t tokens : {1, 2, 4, 8, 16, 32}) {
+        h.scheduler().cost().Observe({tokens, tokens, tokens},
+                                     absl::Milliseconds(10) + tokens * absl::Milliseconds(1));
+      }
+    }
+    for (int i = 0; i < 8; ++i) {
+      h.Add(RequestOf(Tokens(8, i), 20));
+      if (!at_once) h.RunToEnd();
+    }
+    h.RunToEnd();
+    ASSERT_TRUE(h.status().ok()) << h.status();
+    token_seconds[at_once] = h.metrics().token_seconds;
+    step_seconds[at_once] = h.metrics().step_seconds.sum();
+  }
+  // 64 tokens of prompts and 152 that are fed back, a millisecond each.
+  EXPECT_NEAR(token_seconds[false], 0.216, 0.02);
+  EXPECT_NEAR(token_seconds[true], 0.216, 0.02);
+  EXPECT_GT(step_seconds[false], 4 * step_seconds[true]);
+}
+
 TEST(SchedulerTest, TimingsAddUp) {
   EngineOptions options;
   options.max_running = 1;

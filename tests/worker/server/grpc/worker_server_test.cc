@@ -469,6 +469,7 @@ TEST_F(WorkerServerTest, TheNamesOfTheMetricsAreFrozen) {
                                        "continuo_state_slots_kept",
                                        "continuo_state_slots_total",
                                        "continuo_step_seconds",
+                                       "continuo_token_seconds_total",
                                        "continuo_step_rows",
                                        "continuo_prompt_tokens_total",
                                        "continuo_generated_tokens_total",
