@@ -78,6 +78,14 @@ uint64_t ContextOf(std::span<const int32_t> tokens) {
   return context;
 }
 
+std::vector<float> StateOf(uint64_t context) {
+  std::vector<float> state;
+  for (int i = 0; i < kFakeStateSize; ++i) {
+    state.push_back(static_cast<float>(Mix(context, static_cast<uint64_t>(i)) % 65521) / 256);
+  }
+  return state;
+}
+
 absl::Status Malformed(const char* what, int64_t where) {
   return absl::InternalError(absl::StrCat("malformed plan: ", what, " at ", where));
 }
@@ -136,6 +144,9 @@ absl::Status FakeExecutor::Check(const model::StepPlan& p) {
     if (!strictly(p.biases, p.bias_begin[k], p.bias_begin[k + 1])) return Malformed("biases", k);
     if (!strictly(p.seen, p.seen_begin[k], p.seen_begin[k + 1])) return Malformed("seen", k);
     if (p.sample_targets[k] >= options_.vocab_size) return Malformed("sample target", k);
+    if ((p.sample_targets[k] == model::kReadState) != p.reads_states()) {
+      return Malformed("a state among samples", k);
+    }
   }
   // The order of copies does not matter: nothing is written twice, or read after it was written.
   std::vector<int32_t> to;
@@ -317,6 +328,13 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
     for (int k = p.sample_begin[i]; k < p.sample_begin[i + 1]; ++k) {
       const int position = p.positions[p.sample_rows[k]];
       for (; hashed <= position; ++hashed) context = Mix(context, cell(hashed));
+      if (p.reads_states()) {
+        result.token_ids.push_back(0);
+        result.scores.emplace_back();
+        result.states.push_back(StateOf(context));
+        started.is_left.push_back(false);
+        continue;
+      }
       std::span<const uint32_t> mask;
       if (p.sampling[k].masked) {
         mask = masks.first(words);
@@ -442,6 +460,10 @@ model::TokenScore FakeAnswerScore(const engine::Request& request,
 model::TokenScore FakePromptScore(const engine::Request& request, int i, int vocab_size) {
   return Score(ContextOf(std::span(request.prompt).first(i + 1)), request.prompt[i + 1],
                request.num_prompt_logprobs, vocab_size);
+}
+
+std::vector<float> FakeState(const engine::Request& request) {
+  return StateOf(ContextOf(request.prompt));
 }
 
 }  // namespace continuo

@@ -35,7 +35,8 @@ struct FakeExecutorOptions {
 // paging, chunking, preemption, forks, copies or prefix reuse changes the text; FakeAnswer is the
 // same function without a cache. If it is asynchronous, two steps may be in flight, as Executor has
 // it. A module for multi-token prediction gives the tokens that the model will give, if its plans
-// name the right hidden states. A badly formed plan, or one that comes too early, is an Internal
+// name the right hidden states. A state that is read is a hash of every cell that its row sees. A
+// badly formed plan, or one that comes too early, is an Internal
 // error.
 class FakeExecutor : public model::Executor {
  public:
@@ -105,5 +106,8 @@ std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int v
 model::TokenScore FakeAnswerScore(const engine::Request& request,
                                   const std::vector<int32_t>& answer, int i, int vocab_size);
 model::TokenScore FakePromptScore(const engine::Request& request, int i, int vocab_size);
+// The state behind a request's prompt, of kFakeStateSize numbers.
+inline constexpr int kFakeStateSize = 4;
+std::vector<float> FakeState(const engine::Request& request);
 
 }  // namespace continuo

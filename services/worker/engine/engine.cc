@@ -63,6 +63,13 @@ struct Engine::Impl {
 
   Moment Now() const { return {clock.Now(), clock.Elapsed()}; }
   void Post(Command command);
+  // Returns what is wrong with the request, whoever else waits.
+  absl::Status Check(const Request& request, const Moment& now) const;
+  // Returns why requests of so many tokens of one tenant may not wait. The caller enqueues them.
+  absl::Status Admit(const std::string& tenant, int64_t cost, bool is_migration, const Moment& now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Enqueue(Request request, RequestSink sink, const Moment& now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Apply(Command command, const Moment& now);
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return stopped || !inbox.empty(); }
   absl::Status BeginStep(const Moment& now);
@@ -271,7 +278,7 @@ Engine::Engine(const EngineOptions& options, model::Executor* executor, const Cl
 
 Engine::~Engine() { impl_->Shut(absl::UnavailableError("the worker has stopped")); }
 
-absl::Status Engine::Submit(Request request, RequestSink sink) {
+absl::Status Engine::Impl::Check(const Request& request, const Moment& now) const {
   const auto received = static_cast<int>(request.received.size());
   if (request.prompt.empty() || request.num_sequences < 1 ||
       (received != 0 && received != request.num_sequences)) {
@@ -285,30 +292,66 @@ absl::Status Engine::Submit(Request request, RequestSink sink) {
     return absl::InvalidArgumentError(absl::StrCat("a request with ", request.num_sequences,
                                                    " sequences and ", constraints, " constraints"));
   }
+  if (request.reads_state &&
+      (request.num_sequences != 1 || request.max_tokens != 0 || request.num_prompt_logprobs >= 0)) {
+    return absl::InvalidArgumentError("a request that reads a state generates and scores nothing");
+  }
   const int64_t most = MostTokens(request);
-  const int64_t capacity =
-      static_cast<int64_t>(impl_->options.num_blocks) * impl_->options.block_size;
+  const int64_t capacity = static_cast<int64_t>(options.num_blocks) * options.block_size;
   if (most > capacity) {
     return absl::InvalidArgumentError(absl::StrCat("prompt and max_tokens need ", most,
                                                    " tokens, the KV cache holds ", capacity));
   }
-  const Moment now = impl_->Now();
   if (request.deadline <= now.wall) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
-  const int64_t cost = QueueCost(request);
+  return absl::OkStatus();
+}
 
+absl::Status Engine::Impl::Admit(const std::string& tenant, int64_t cost, bool is_migration,
+                                 const Moment& now) {
+  if (stopped || closed) return absl::UnavailableError("the worker has stopped");
+  if (draining) return absl::UnavailableError("the worker is draining");
+  if (!is_migration) RETURN_IF_ERROR(quota.Check(tenant, cost));
+  if (load.running + load.waiting + inbox_sequences == 0) progress = now.elapsed;
+  return absl::OkStatus();
+}
+
+void Engine::Impl::Enqueue(Request request, RequestSink sink, const Moment& now) {
+  inbox_tokens += NumInputTokens(request);
+  quota.Add(request.tenant, QueueCost(request));
+  inbox_sequences += request.num_sequences;
+  inbox.push_back(SubmitCommand{std::move(request), std::move(sink), now.elapsed});
+}
+
+absl::Status Engine::Submit(Request request, RequestSink sink) {
+  const Moment now = impl_->Now();
+  RETURN_IF_ERROR(impl_->Check(request, now));
   absl::MutexLock lock(&impl_->mutex);
-  if (impl_->stopped || impl_->closed) return absl::UnavailableError("the worker has stopped");
-  if (impl_->draining) return absl::UnavailableError("the worker is draining");
-  if (!request.is_migration) RETURN_IF_ERROR(impl_->quota.Check(request.tenant, cost));
-  if (impl_->load.running + impl_->load.waiting + impl_->inbox_sequences == 0) {
-    impl_->progress = now.elapsed;
+  RETURN_IF_ERROR(impl_->Admit(request.tenant, QueueCost(request), request.is_migration, now));
+  impl_->Enqueue(std::move(request), std::move(sink), now);
+  return absl::OkStatus();
+}
+
+absl::Status Engine::SubmitAll(std::vector<std::pair<Request, RequestSink>> requests) {
+  if (requests.empty()) return absl::OkStatus();
+  const Moment now = impl_->Now();
+  int64_t cost = 0;
+  for (const auto& [request, sink] : requests) {
+    RETURN_IF_ERROR(impl_->Check(request, now));
+    cost += QueueCost(request);
   }
-  impl_->inbox_tokens += NumInputTokens(request);
-  impl_->quota.Add(request.tenant, cost);
-  impl_->inbox_sequences += request.num_sequences;
-  impl_->inbox.push_back(SubmitCommand{std::move(request), std::move(sink), now.elapsed});
+  const int64_t most = impl_->options.max_queued_tokens;
+  if (requests.size() > 1 && cost > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("have ", cost, " tokens together, ", most, " may wait at a time"));
+  }
+  absl::MutexLock lock(&impl_->mutex);
+  const Request& first = requests.front().first;
+  RETURN_IF_ERROR(impl_->Admit(first.tenant, cost, first.is_migration, now));
+  for (auto& [request, sink] : requests) {
+    impl_->Enqueue(std::move(request), std::move(sink), now);
+  }
   return absl::OkStatus();
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -42,6 +44,9 @@ class Engine {
   // queue), InvalidArgument (it can never fit the KV cache; the message has both numbers),
   // Unavailable (draining or stopped), DeadlineExceeded.
   absl::Status Submit(Request request, RequestSink sink);
+  // Queues several requests of one tenant, or none of them: they wait as one of all their tokens
+  // would. Errors as Submit; InvalidArgument also where several have more than max_queued_tokens.
+  absl::Status SubmitAll(std::vector<std::pair<Request, RequestSink>> requests);
   // Ends the request with `why` and frees its blocks within one step. Unknown ids are ignored.
   void Cancel(RequestId id, absl::Status why);
   // Ends one sequence, in which the server has found a stop string. No delta of it follows.

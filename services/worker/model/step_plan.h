@@ -16,6 +16,12 @@ using SequenceId = uint64_t;
 // which the host does not know yet.
 constexpr int32_t SampledBy(int sample) { return -1 - sample; }
 
+// In StepPlan::sample_targets: a token is sampled.
+inline constexpr int32_t kSampleToken = -1;
+// In StepPlan::sample_targets: no token is sampled or scored; the row's final hidden state is the
+// result (StepResult::states).
+inline constexpr int32_t kReadState = -2;
+
 // Says how one token is sampled from its row of logits. A sample depends on this, on the StepPlan's
 // arrays for it, and on the logits alone (exactness: keyed-sampling).
 struct SamplingParams {
@@ -52,7 +58,7 @@ struct BlockCopy {
 // keys and values, and the rows that are sampled. The scheduler builds it, every rank reads it,
 // nobody changes it in between; it can be copied to another host.
 //
-// Prefill, decode, prompt scoring and speculative verification have one form: a sequence
+// Prefill, decode, prompt scoring, embedding and speculative verification have one form: a sequence
 // contributes some rows and some samples.
 struct StepPlan {
   // Per row, all sequences back to back.
@@ -70,7 +76,8 @@ struct StepPlan {
 
   // Per sample. Several samples may read one row (num_sequences > 1 at the prompt's last row).
   std::vector<int32_t> sample_rows;  // index of a row, ascending
-  // -1: sample. Else this token is scored, and none is sampled (prompt log-probabilities).
+  // kSampleToken, kReadState, or a token that is scored, where none is sampled (prompt
+  // log-probabilities). Where one is kReadState, all of the plan are.
   std::vector<int32_t> sample_targets;
   std::vector<SamplingParams> sampling;
   std::vector<int32_t> bias_begin = {0};   // one extra entry
@@ -124,6 +131,7 @@ struct StepPlan {
   int num_seqs() const { return static_cast<int>(sequence_ids.size()); }
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int num_samples() const { return static_cast<int>(sample_rows.size()); }
+  bool reads_states() const { return !sample_targets.empty() && sample_targets[0] == kReadState; }
 };
 
 struct TokenAlternative {
@@ -139,8 +147,11 @@ struct TokenScore {
 
 // In the order of StepPlan::sample_rows.
 struct StepResult {
-  std::vector<int32_t> token_ids;  // sampled, or the target
+  std::vector<int32_t> token_ids;  // sampled, or the target; 0 where a state is read
   std::vector<TokenScore> scores;  // default where num_logprobs is -1
+  // Empty unless the plan reads states; then [hidden_size] of each sample, as f32: what the head
+  // would read, the final norm applied.
+  std::vector<std::vector<float>> states;
 };
 
 }  // namespace continuo::model

@@ -155,7 +155,8 @@ class Measurement {
       plan.kv_len.push_back(sequence->length);
       if (samples) {
         plan.sample_rows.push_back(plan.num_rows() - 1);
-        plan.sample_targets.push_back(-1);
+        plan.sample_targets.push_back(engine_.reads_states ? model::kReadState
+                                                           : model::kSampleToken);
         plan.sampling.push_back({.temperature = 0});
         plan.bias_begin.push_back(0);
         plan.seen_begin.push_back(0);

@@ -42,8 +42,16 @@ Request SmallRequest(RequestId id) {
   return request;
 }
 
+Request StateRequest(RequestId id) {
+  Request request = SmallRequest(id);
+  request.max_tokens = 0;
+  request.reads_state = true;
+  return request;
+}
+
 // Collects the events of one request.
 struct Collector {
+  std::vector<float> state;
   std::vector<std::vector<int32_t>> answers;
   absl::Status ended;
   absl::Notification done;
@@ -55,6 +63,7 @@ struct Collector {
         auto& answer = answers[delta.index];
         answer.insert(answer.end(), delta.tokens.begin(), delta.tokens.end());
       }
+      if (!event.state.empty()) state = std::move(event.state);
       if (!event.ended) return;
       ended = *event.ended;
       done.Notify();
@@ -97,6 +106,70 @@ TEST_F(EngineTest, SubmittedPromptsAreAnswered) {
   EXPECT_TRUE(a.ended.ok()) << a.ended;
   EXPECT_EQ(a.answers[0], FakeAnswer(SmallRequest(1), 0, kVocab));
   EXPECT_EQ(b.answers[0], FakeAnswer(SmallRequest(2), 0, kVocab));
+}
+
+TEST_F(EngineTest, StatesBehindPromptsAreRead) {
+  EngineOptions options = SmallOptions();
+  options.max_prefill_chunk = 3;
+  Start(options);
+  std::vector<std::unique_ptr<Collector>> collectors;
+  std::vector<std::pair<Request, RequestSink>> requests;
+  for (RequestId id = 1; id <= 20; ++id) {
+    Request request = StateRequest(id);
+    for (RequestId i = 0; i < id; ++i) request.prompt.push_back(static_cast<int32_t>(i));
+    collectors.push_back(std::make_unique<Collector>());
+    requests.emplace_back(std::move(request), collectors.back()->Sink());
+  }
+  std::vector<Request> sent;
+  for (const auto& [request, sink] : requests) sent.push_back(request);
+  ASSERT_TRUE(engine_->SubmitAll(std::move(requests)).ok());
+  for (size_t i = 0; i < sent.size(); ++i) {
+    collectors[i]->done.WaitForNotification();
+    EXPECT_TRUE(collectors[i]->ended.ok()) << collectors[i]->ended;
+    EXPECT_EQ(collectors[i]->state, FakeState(sent[i])) << i;
+    EXPECT_TRUE(collectors[i]->answers[0].empty());
+  }
+}
+
+TEST(EngineSubmitTest, AllOfSeveralRequestsWaitOrNone) {
+  EngineOptions options = SmallOptions();
+  options.max_queued_tokens = 10;
+  FakeExecutor executor({});
+  ManualClock clock;
+  EngineMetrics metrics;
+  Engine engine(options, &executor, &clock, &metrics);
+  const auto several = [](RequestId first, int n) {
+    std::vector<std::pair<Request, RequestSink>> requests;
+    for (int i = 0; i < n; ++i) {
+      requests.emplace_back(StateRequest(first + static_cast<RequestId>(i)),
+                            [](const RequestEvent&) {});
+    }
+    return requests;
+  };
+  EXPECT_TRUE(engine.SubmitAll(several(1, 2)).ok()) << "8 tokens";
+  EXPECT_TRUE(absl::IsResourceExhausted(engine.SubmitAll(several(10, 2))));
+  EXPECT_EQ(engine.Load().waiting, 2);
+  EXPECT_EQ(engine.Load().pending_prompt_tokens, 8);
+  EXPECT_TRUE(absl::IsInvalidArgument(engine.SubmitAll(several(10, 3)))) << "12 never wait";
+  // One that can never run refuses all.
+  auto bad = several(20, 2);
+  bad[1].first.prompt.assign(1000, 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(engine.SubmitAll(std::move(bad))));
+  EXPECT_EQ(engine.Load().waiting, 2);
+}
+
+TEST(EngineSubmitTest, ARequestThatReadsAStateGeneratesNothing) {
+  FakeExecutor executor({});
+  ManualClock clock;
+  EngineMetrics metrics;
+  Engine engine(SmallOptions(), &executor, &clock, &metrics);
+  for (const auto change : std::initializer_list<void (*)(Request&)>{
+           [](Request& r) { r.max_tokens = 1; }, [](Request& r) { r.num_sequences = 2; },
+           [](Request& r) { r.num_prompt_logprobs = 0; }}) {
+    Request request = StateRequest(1);
+    change(request);
+    EXPECT_TRUE(absl::IsInvalidArgument(engine.Submit(request, [](const RequestEvent&) {})));
+  }
 }
 
 TEST(EngineLoadTest, TellsStatesBesideBlocks) {

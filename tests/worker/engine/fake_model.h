@@ -20,6 +20,7 @@ class FakeModel : public SimulatedModel {
     vocab_size_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 20 ? 3 : 50;
     SimulatedSizes sizes;
     sizes.has_states = std::uniform_int_distribution<int>(1, 100)(rng) <= 40;
+    sizes.embeds_percent = 15;
     has_mtp_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 30;
     return sizes;
   }
@@ -57,6 +58,7 @@ class FakeModel : public SimulatedModel {
   model::TokenScore PromptScore(const Request& request, int i) override {
     return FakePromptScore(request, i, vocab_size_);
   }
+  std::vector<float> State(const Request& request) override { return FakeState(request); }
 
  private:
   static Request WithoutReceived(Request request) {

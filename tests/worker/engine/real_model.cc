@@ -110,6 +110,7 @@ class RealModel::AlonePlans {
 };
 
 absl::StatusOr<std::unique_ptr<RealModel>> RealModel::Load(model::LoadOptions options) {
+  options.reads_states = true;
   options.source.max_context_tokens = kLongest;
   options.kv.block_size = kBlockSize;
   options.kv.num_blocks = (kLongest + kBlockSize - 1) / kBlockSize;
@@ -128,6 +129,7 @@ SimulatedSizes RealModel::Begin(std::mt19937& rng) {
   if (Pick(rng, 1, 4) == 1)
     sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
   sizes.has_states = loaded_.config.has_states();
+  sizes.embeds_percent = 25;
   return sizes;
 }
 
@@ -215,10 +217,12 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
       plans.AddScored(i, request.prompt[static_cast<size_t>(i) + 1]);
     }
   }
+  if (request.reads_state) plans.AddScored(prompt_tokens - 1, model::kReadState);
   if (request.max_tokens > 0) {
     for (size_t i = 0; i < n; ++i) plans.AddSample(prompt_tokens - 1, static_cast<int>(i), {});
   }
   model::StepResult result = RunAlone(request, plans.plan(), {});
+  if (request.reads_state) alone.state = std::move(result.states[0]);
   for (size_t i = 0; i < num_scored; ++i) {
     alone.prompt_scores.push_back(std::move(result.scores[i]));
   }
@@ -248,5 +252,7 @@ model::TokenScore RealModel::AnswerScore(const Request& request, int index, int 
 model::TokenScore RealModel::PromptScore(const Request& request, int i) {
   return Find(request).prompt_scores[static_cast<size_t>(i)];
 }
+
+std::vector<float> RealModel::State(const Request& request) { return Find(request).state; }
 
 }  // namespace continuo::engine

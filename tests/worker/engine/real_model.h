@@ -31,6 +31,7 @@ class RealModel : public SimulatedModel {
   std::vector<int32_t> Answer(const Request& request, int index) override;
   model::TokenScore AnswerScore(const Request& request, int index, int i) override;
   model::TokenScore PromptScore(const Request& request, int i) override;
+  std::vector<float> State(const Request& request) override;
 
   // Number of schedules that ran on 1, 2 and 4 ranks.
   const std::map<int, int>& num_schedules() const { return num_schedules_; }
@@ -40,6 +41,7 @@ class RealModel : public SimulatedModel {
     std::vector<std::vector<int32_t>> answers;  // by index
     std::vector<std::vector<model::TokenScore>> scores;
     std::vector<model::TokenScore> prompt_scores;
+    std::vector<float> state;
   };
   class AlonePlans;
 

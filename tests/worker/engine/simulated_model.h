@@ -21,6 +21,7 @@ struct SimulatedSizes {
   int widest = 128;           // sequences of a request
   int logprobs_percent = 20;  // of requests
   bool has_states = false;    // the model has layers with state
+  int embeds_percent = 0;     // of schedules, whose requests read states
 };
 
 // The model that a Simulation runs, and the answer that the same model gives to each request alone,
@@ -44,6 +45,8 @@ class SimulatedModel {
   // Return the score of the i-th token of that answer, and of prompt[i + 1] given prompt[0…i].
   virtual model::TokenScore AnswerScore(const Request& request, int index, int i) = 0;
   virtual model::TokenScore PromptScore(const Request& request, int i) = 0;
+  // Returns the state behind the prompt.
+  virtual std::vector<float> State(const Request& request) = 0;
 };
 
 }  // namespace continuo::engine

@@ -19,7 +19,7 @@ struct Simulation::Client {
   std::vector<bool> closed;  // no delta may follow
   std::vector<bool> edge_finished;
   int num_prompt_scores = 0;
-  bool started = false, ended = false, cancelled = false;
+  bool started = false, ended = false, cancelled = false, has_state = false;
 };
 
 namespace {
@@ -67,6 +67,7 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* mo
     options_.drafter = model_.MakeDrafter(Pick(0, 100), rng_());
   }
   scheduler_ = std::make_unique<Scheduler>(options_, &metrics_);
+  embeds_ = sizes_.embeds_percent > 0 && Chance(sizes_.embeds_percent);
   priorities_ = Chance(30);
   extremes_ = Chance(20);
   num_tenants_ = Chance(50) ? 1 : Pick(2, 5);
@@ -122,6 +123,7 @@ Request Simulation::MakeRequest() {
   r.cache_salt = {0, static_cast<uint64_t>(Chance(20) ? Pick(1, 2) : 0)};
   r.cache_bypass = Chance(15);
   r.want_progress = Chance(10);
+  if (embeds_) return MakeStateRead(std::move(r));
   if (extremes_) MakeExtreme(r);
   const bool is_constrained = Chance(25);
   const Script script = MakeScript();
@@ -130,6 +132,21 @@ Request Simulation::MakeRequest() {
   if (is_constrained && !r.received.empty()) Constrain(r, script);
   tally_.constrained += is_constrained;
   return r;
+}
+
+// Keeps what says when a request runs and what it may share.
+Request Simulation::MakeStateRead(Request r) {
+  return {.id = r.id,
+          .label = std::move(r.label),
+          .tenant = std::move(r.tenant),
+          .prompt = std::move(r.prompt),
+          .reads_state = true,
+          .priority = r.priority,
+          .is_migration = r.is_migration,
+          .deadline = r.deadline,
+          .cache_salt = r.cache_salt,
+          .cache_bypass = r.cache_bypass,
+          .want_progress = r.want_progress};
 }
 
 // Makes a script that always leaves a token, whatever the stop ids are.
@@ -243,6 +260,14 @@ void Simulation::Receive(Client& c, RequestEvent event) {
     ++c.num_prompt_scores;
     ++tally_.prompt_scores;
   }
+  if (!event.state.empty()) {
+    const std::vector<float> want = model_.State(c.request);
+    if (!c.request.reads_state || c.has_state || !std::ranges::equal(event.state, want, SameBits)) {
+      Fail(absl::StrCat("request ", id, ": a wrong state"));
+    }
+    c.has_state = true;
+    ++tally_.states;
+  }
   for (SequenceDelta& delta : event.deltas) ReceiveDelta(c, delta);
   if (!event.ended) return;
   c.ended = true;
@@ -303,6 +328,9 @@ void Simulation::CheckEnd(Client& c, const RequestEvent& event) {
         (!was_finished && c.finish[i] != NaturalFinish(c.request, c.want[i]))) {
       Fail(absl::StrCat(name, ".", i, ": the answer is not whole"));
     }
+  }
+  if (c.request.reads_state && !c.has_state && !edge) {
+    Fail(absl::StrCat(name, ": the state is missing"));
   }
   tally_.time_limited += limited;
   tally_.edge_finished += edge;

@@ -28,6 +28,7 @@ struct SimulationTally {
   int64_t overlapped = 0, lost = 0;       // overlapped steps; samples lost to them
   // These count, of models with states, steps, tokens found in the cache, and copied blocks.
   int64_t state_steps = 0, state_hit_tokens = 0, state_copies = 0;
+  int64_t states = 0;  // read and compared
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 
@@ -54,6 +55,7 @@ class Simulation {
   void Fail(const std::string& what);
 
   Request MakeRequest();
+  Request MakeStateRead(Request request);
   void MakeContinuation(Request& request);
   void MakeBars(Request& request);
   Script MakeScript();
@@ -74,6 +76,7 @@ class Simulation {
   SimulatedSizes sizes_;
   int vocab_size_ = 0;
   bool priorities_ = false;
+  bool embeds_ = false;    // requests read states
   bool extremes_ = false;  // requests have extreme values in any field
   int num_tenants_ = 1;
   ManualClock clock_;

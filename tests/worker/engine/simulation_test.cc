@@ -37,7 +37,7 @@ TEST_P(SimulationTest, EveryAnswerEqualsTheUncachedOne) {
                               tally.right_drafts,  tally.drafts - tally.right_drafts,
                               tally.constrained,   tally.must_end,
                               tally.state_steps,   tally.state_hit_tokens,
-                              tally.state_copies}) {
+                              tally.state_copies,  tally.states}) {
     EXPECT_GT(count, 20);
   }
   RecordProperty("requests", static_cast<int>(tally.requests));

@@ -23,7 +23,7 @@ void AddDraftSample(const Sequence& s, std::span<const int32_t> drafts, int voca
                     std::vector<kernels::SeenToken>& scratch, model::StepPlan& plan) {
   const Request& r = s.request->request;
   plan.sample_rows.push_back(plan.num_rows() - 1);
-  plan.sample_targets.push_back(-1);
+  plan.sample_targets.push_back(model::kSampleToken);
   model::SamplingParams& sampling = plan.sampling.emplace_back(r.sampling);
   sampling.sequence_index = s.index;
   sampling.num_logprobs = -1;

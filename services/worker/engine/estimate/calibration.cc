@@ -37,7 +37,7 @@ model::StepPlan PlanOf(int num_tokens, const EngineOptions& options, StepLoad& l
     plan.query_begin.push_back(plan.num_rows());
     plan.kv_len.push_back(n);
     plan.sample_rows.push_back(plan.num_rows() - 1);
-    plan.sample_targets.push_back(-1);
+    plan.sample_targets.push_back(options.reads_states ? model::kReadState : model::kSampleToken);
     plan.sampling.push_back({.temperature = 0});
     plan.bias_begin.push_back(0);
     plan.seen_begin.push_back(0);

@@ -81,6 +81,10 @@ void LiveRequests::AddScore(LiveRequest& r, model::TokenScore score) {
   EventOf(r).prompt_scores.push_back(std::move(score));
 }
 
+void LiveRequests::AddState(LiveRequest& r, std::vector<float> state) {
+  EventOf(r).state = std::move(state);
+}
+
 void LiveRequests::AddToken(Sequence& s, int32_t token, model::TokenScore score,
                             const Moment& now) {
   LiveRequest& r = *s.request;

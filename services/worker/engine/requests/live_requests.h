@@ -42,6 +42,7 @@ class LiveRequests {
   // The first token of the prompt enters a step, or the request ends with OK without one.
   void Start(LiveRequest& r, const Moment& now);
   void AddScore(LiveRequest& r, model::TokenScore score);
+  void AddState(LiveRequest& r, std::vector<float> state);
   void AddToken(Sequence& s, int32_t token, model::TokenScore score, const Moment& now);
   // Reports why `s` ends, together with its last token if that is from this step.
   void AddFinish(Sequence& s, FinishReason finish);

@@ -92,6 +92,7 @@ int NumSamples(const Sequence& s, int begin, int num_tokens) {
   }
   if (begin <= last && last < end) {
     count += static_cast<int>(std::ranges::count_if(r.sequences, SamplesFirst));
+    if (r.request.reads_state) ++count;
   }
   if (end == NumTokens(s) && NumAnswered(s) > 0) ++count;
   return count;
@@ -158,6 +159,7 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     for (Sequence& sibling : r.sequences) {
       if (SamplesFirst(sibling)) AddSample(sibling, first_row + last - begin);
     }
+    if (r.request.reads_state) AddStateRead(s, first_row + last - begin);
   }
   if (end == NumTokens(s) && NumAnswered(s) > 0) AddSample(s, first_row + num_tokens - 1);
   for (int i = 0; i < num_drafts; ++i) {
@@ -183,16 +185,27 @@ void PlanBuilder::AddScored(Sequence& s, int32_t row, int position) {
   const Request& r = s.request->request;
   plan_.sample_rows.push_back(row);
   plan_.sample_targets.push_back(r.prompt[position + 1]);
-  plan_.sampling.push_back({.num_logprobs = r.num_prompt_logprobs});
+  AddUnsampled({.sequence = &s, .scores_prompt = true, .epoch = s.epoch},
+               {.num_logprobs = r.num_prompt_logprobs});
+}
+
+void PlanBuilder::AddStateRead(Sequence& s, int32_t row) {
+  plan_.sample_rows.push_back(row);
+  plan_.sample_targets.push_back(model::kReadState);
+  AddUnsampled({.sequence = &s, .reads_state = true, .epoch = s.epoch}, {});
+}
+
+void PlanBuilder::AddUnsampled(PlannedSample sample, const model::SamplingParams& sampling) {
+  plan_.sampling.push_back(sampling);
   plan_.bias_begin.push_back(static_cast<int32_t>(plan_.biases.size()));
   plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
-  samples_.push_back({.sequence = &s, .scores_prompt = true, .epoch = s.epoch});
+  samples_.push_back(std::move(sample));
 }
 
 void PlanBuilder::AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts) {
   const Request& r = s.request->request;
   plan_.sample_rows.push_back(row);
-  plan_.sample_targets.push_back(-1);
+  plan_.sample_targets.push_back(model::kSampleToken);
   model::SamplingParams& sampling = plan_.sampling.emplace_back(r.sampling);
   sampling.sequence_index = s.index;
   const bool bars_stops = BarsStops(s, drafts.size());

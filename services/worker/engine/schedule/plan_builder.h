@@ -15,6 +15,7 @@ namespace continuo::engine {
 struct PlannedSample {
   Sequence* sequence = nullptr;
   bool scores_prompt = false;   // a prompt log-probability of its request
+  bool reads_state = false;     // the state behind the prompt of its request
   bool bars_stops = false;      // stop ids must not be sampled yet
   bool is_constrained = false;  // a constraint restricts it; after drafts, it may
   // If the token that is sampled from is a draft: that token and its position. Otherwise -1.
@@ -55,6 +56,9 @@ class PlanBuilder {
   // Adds the slots of states for the rows of the tokens [begin, end) of `s`.
   void AddStates(const Sequence& s, int begin, int end);
   void AddScored(Sequence& s, int32_t row, int position);
+  void AddStateRead(Sequence& s, int32_t row);
+  // Adds what a result needs beside its row and target, where no token is sampled.
+  void AddUnsampled(PlannedSample sample, const model::SamplingParams& sampling);
   // Adds a sample after the tokens of `s` and `drafts`.
   void AddSample(Sequence& s, int32_t row, std::span<const int32_t> drafts = {});
   // Leaves in `mask` the ids that sample `k` may take but for its constraint.

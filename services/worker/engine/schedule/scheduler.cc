@@ -156,7 +156,7 @@ void Scheduler::AssumeSampled(const PlannedStep& step) {
   for (const ScheduledTokens& t : step.scheduled) t.sequence->num_computed += t.num_tokens;
   const auto samples = step.plan.samples();
   for (size_t k = 0; k < samples.size(); ++k) {
-    if (samples[k].scores_prompt || samples[k].draft >= 0) continue;
+    if (samples[k].scores_prompt || samples[k].reads_state || samples[k].draft >= 0) continue;
     Sequence& s = *samples[k].sequence;
     ++s.num_in_flight;
     s.in_flight_sample = static_cast<int32_t>(k);

@@ -17,6 +17,9 @@ absl::Status StepCommit::Check(const PlannedStep& step, const model::StepResult&
                                             result.scores.size(), " scores"));
   }
   for (size_t k = 0; k < samples.size(); ++k) {
+    if (samples[k].reads_state && (k >= result.states.size() || result.states[k].empty())) {
+      return absl::InternalError("a step gave no state where one is read");
+    }
     const int32_t id = result.token_ids[k];
     const bool is_lost = id == -1 && was_overlapped && !samples[k].scores_prompt;
     if (!is_lost && (id < 0 || id >= vocab_size_)) {
@@ -34,6 +37,11 @@ void StepCommit::TakeSamples(const PlannedStep& step, model::StepResult& result,
   sampled_tokens_ = 0;
   const auto samples = step.plan.samples();
   for (size_t k = 0; k < samples.size(); ++k) {
+    if (samples[k].reads_state) {
+      LiveRequest& r = *samples[k].sequence->request;
+      if (!r.has_ended) book_.live().AddState(r, std::move(result.states[k]));
+      continue;
+    }
     TakeSample(samples[k], result.token_ids[k], std::move(result.scores[k]), now);
   }
   metrics_.generated_tokens.fetch_add(sampled_tokens_, std::memory_order_relaxed);

@@ -26,7 +26,7 @@ class StepCommit {
   // step `was_overlapped`.
   absl::Status Check(const PlannedStep& step, const model::StepResult& result,
                      bool was_overlapped) const;
-  // Takes all samples of the step, after Check. The scores of `result` are moved from.
+  // Takes all samples of the step, after Check. Scores and states of `result` are moved from.
   void TakeSamples(const PlannedStep& step, model::StepResult& result, const Moment& now);
   // Reports how far the prompt is if the sequence of `t` is the prefill leader, and ends the
   // leading if that was all of it.

@@ -19,6 +19,8 @@ struct EngineOptions {
   // can run.
   int num_state_slots = 0;
   int vocab_size = 0;
+  // The model is one of embeddings: requests read a state (Request::reads_state), and none samples.
+  bool reads_states = false;
   int max_batch_tokens = 2048;  // tokens of one step
   int max_prefill_chunk = 512;  // prompt tokens of one sequence in one step
   int max_running = 256;        // sequences that hold KV blocks at a time

@@ -58,6 +58,9 @@ struct Request {
   int min_tokens = 0;
   int num_prompt_logprobs = -1;      // -1: none
   int prompt_logprobs_received = 0;  // the client has these; only the rest is reported
+  // The final hidden state behind the prompt's last token is reported. Goes with one sequence, a
+  // max_tokens of 0 and no prompt log-probabilities.
+  bool reads_state = false;
 
   int priority = 0;           // higher runs first
   bool is_migration = false;  // sent here by a gateway: admitted before new work, never rejected
@@ -114,6 +117,7 @@ struct RequestEvent {
   std::optional<PromptProgress> progress;
   std::vector<model::TokenScore> prompt_scores;  // in order, from the second prompt token on
   absl::InlinedVector<SequenceDelta, 1> deltas;
+  std::vector<float> state;  // of Request::reads_state, in one event: StepResult::states
   // Set in the last event: OK when every sequence has finished, otherwise the error that ended it.
   std::optional<absl::Status> ended;
   int cached_prompt_tokens = 0;  // valid with `ended`

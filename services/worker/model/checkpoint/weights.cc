@@ -305,6 +305,8 @@ absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoi
 
 }  // namespace
 
+bool HasHead(const Checkpoint& checkpoint) { return checkpoint.Find(kHead) != nullptr; }
+
 int64_t NumParameters(const ModelConfig& config) {
   ModelWeights places;
   int64_t total = 0;

@@ -185,6 +185,9 @@ std::string DescribeSkipped(const ModelConfig& config, const Checkpoint& checkpo
 // aside and those that config.allow_unread takes (tensor_names.h).
 absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoint);
 
+// Returns whether the files have a head of their own.
+bool HasHead(const Checkpoint& checkpoint);
+
 // The type that --weights=auto computes in: bf16 where every matrix is stored so, or in a quantised
 // format whose values are, else f32.
 kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint);

@@ -123,6 +123,7 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                               .block_size = options_.kv.block_size,
                               .num_state_slots = model_.num_state_slots,
                               .max_rows = options_.max_batch_tokens,
+                              .reads_states = options_.reads_states,
                               .graphs = options_.device.graphs,
                               .num_threads = NumThreads(rank),
                               .weights_cache = cache.has_value() ? &*cache : nullptr},
@@ -202,6 +203,7 @@ absl::Status ModelLoader::RunWarmUp(int num_blocks) {
                  .spare_block = num_blocks,
                  .has_mtp = plan_.config.reads_mtp,
                  .has_states = plan_.config.has_states(),
+                 .reads_states = options_.reads_states,
                  .on_stuck = options_.on_stuck},
                 [&](int rows) { return runners_[0]->UsesGraphs(rows); });
 }

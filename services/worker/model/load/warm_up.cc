@@ -64,7 +64,7 @@ class SparePlan {
                               static_cast<size_t>(plan_.max_blocks - used), -1);
     for (int i = samples_all ? 0 : rows - 1; i < rows; ++i) {
       plan_.sample_rows.push_back(plan_.num_rows() - rows + i);
-      plan_.sample_targets.push_back(-1);
+      plan_.sample_targets.push_back(options_.reads_states ? kReadState : kSampleToken);
       plan_.sampling.push_back({.temperature = 0});
       plan_.bias_begin.push_back(0);
       plan_.seen_begin.push_back(0);

@@ -17,7 +17,8 @@ struct WarmUpOptions {
   int block_size = 16;
   int spare_block = 0;   // block of the KV cache that no request reads
   bool has_mtp = false;  // plans of the module for multi-token prediction come behind the model's
-  bool has_states = false;  // the model has layers with state
+  bool has_states = false;    // the model has layers with state
+  bool reads_states = false;  // steps read states and sample nothing
   // Called by another thread when a step has run for step_limit, and ends the process. The limit
   // leaves time to compile kernels for a device that the build does not know. Null: no limit.
   std::function<void(const absl::Status&)> on_stuck;

@@ -129,13 +129,17 @@ class Decoder : public Model {
     return device_.RunGraph(key, [&] { return Enqueue(step); });
   }
 
+  kernels::Tensor FinalStates(int64_t first, int64_t n) override {
+    const kernels::Tensor hidden = RowsOf(hidden_, first, n);
+    if (config_.reads_mtp) return hidden;  // they are normalised already
+    const kernels::Tensor last = RowsOf(all_.last, 0, n);
+    Normalise(last, hidden, {weights_.final_gain, weights_.final_shift});
+    return last;
+  }
+
   kernels::Tensor Logits(int64_t first, int64_t n) override {
-    kernels::Tensor last = RowsOf(hidden_, first, n);
+    const kernels::Tensor last = FinalStates(first, n);
     const kernels::Tensor part = RowsOf(all_.part, 0, n), logits = RowsOf(all_.logits, 0, n);
-    if (!config_.reads_mtp) {
-      last = RowsOf(all_.last, 0, n);
-      Normalise(last, RowsOf(hidden_, first, n), {weights_.final_gain, weights_.final_shift});
-    }
     ops_.matmul.MatMul(part, last, weights_.head, kernels::Tensor{});
     if (config_.logit_scale != 1) {
       ops_.rows.Scale(part, static_cast<float>(config_.logit_scale));

@@ -48,6 +48,10 @@ class Model {
   virtual absl::Status Forward(const DeviceStep& step) = 0;
   // Returns whether capturable steps of so many rows are captured as graphs (Device::RunGraph).
   virtual bool IsCapturable(int64_t /*rows*/) const { return false; }
+  // Enqueues the final norm of the last pass's wanted rows [first, first + n), n ≤ LogitRows: what
+  // the head reads, [n, hidden] in the activations' type, the same on every rank. It lives until
+  // the next call of this or of Logits.
+  virtual kernels::Tensor FinalStates(int64_t first, int64_t n) = 0;
   // Enqueues the head for the last pass's wanted rows [first, first + n), n ≤ LogitRows. The
   // logits f32 [n, vocab], the same on every rank, live until the next call.
   virtual kernels::Tensor Logits(int64_t first, int64_t n) = 0;

@@ -32,7 +32,8 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       communicator_(std::move(communicator)),
       step_arrays_(*device_),
       block_copies_(*device_),
-      sampler_(*device_, config.vocab_size, options.num_threads) {}
+      sampler_(*device_, config.vocab_size, options.num_threads),
+      states_out_(*device_, options.activations, config.hidden_size) {}
 
 // A step may still use the memory. An error has been returned before, or nobody waits for it.
 ModelRunner::~ModelRunner() { (void)DropGraphs(); }
@@ -81,6 +82,9 @@ absl::Status ModelRunner::ReserveSamples() {
   RETURN_IF_ERROR(block_copies_.Reserve(2 * rows));
   recycled_.token_ids.reserve(rows);
   recycled_.scores.reserve(rows);
+  if (options_.reads_states && samples_here()) {
+    RETURN_IF_ERROR(states_out_.Reserve(options_.max_rows));
+  }
   return samples_here() || IsAsynchronous() ? sampler_.Reserve(options_.max_rows)
                                             : absl::OkStatus();
 }
@@ -164,7 +168,8 @@ void ModelRunner::CheckPlan(const StepPlan& plan) {
   CONTINUO_CHECK(samples == 0 || (plan.sample_rows.front() >= 0 &&
                                   plan.sample_rows.back() < static_cast<int32_t>(rows)));
   for (const int32_t target : plan.sample_targets) {
-    CONTINUO_CHECK(target == -1 || in_vocabulary(target));
+    CONTINUO_CHECK(plan.reads_states() ? target == kReadState && options_.reads_states
+                                       : target == kSampleToken || in_vocabulary(target));
   }
   const auto check_ids = [&](const auto& entries, const std::vector<int32_t>& begin) {
     for (size_t sample = 0; sample < samples; ++sample) {
@@ -270,8 +275,14 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
     num_hidden_rows_ =
         plan.is_mtp() ? static_cast<int>(step.distinct_rows.size()) : plan.num_rows();
   }
-  if (samples_here() || IsAsynchronous()) sampler_.FillMasks(own, plan, fill_mask);
   step.host_samples.clear();
+  if (plan.reads_states()) {
+    if (samples_here()) ReadStates(own, step);
+    step.event = device_->RecordEvent();
+    ++num_started_;
+    return absl::OkStatus();
+  }
+  if (samples_here() || IsAsynchronous()) sampler_.FillMasks(own, plan, fill_mask);
   for (int begin = 0; begin < plan.num_samples();) {
     const SampleSlice slice = SliceFrom(step, begin);
     if (!IsAsynchronous() ||
@@ -285,6 +296,23 @@ absl::Status ModelRunner::Start(const StepPlan& plan, MaskFiller fill_mask) {
   return absl::OkStatus();
 }
 
+void ModelRunner::ReadStates(int own, const Step& step) {
+  const auto end = static_cast<int64_t>(step.distinct_rows.size());
+  for (int64_t first = 0, n = 0; first < end; first += n) {
+    n = std::min<int64_t>(LogitRows(*device_), end - first);
+    states_out_.Copy(own, first, model_->FinalStates(first, n));
+  }
+}
+
+void ModelRunner::TakeStates(int own, StepResult& result) const {
+  const Step& step = steps_[static_cast<size_t>(own)];
+  std::ranges::fill(result.token_ids, 0);
+  result.states.clear();
+  for (const int32_t row : step.row_of_sample) {
+    result.states.push_back(states_out_.Row(own, row));
+  }
+}
+
 absl::StatusOr<StepResult> ModelRunner::Finish() {
   CONTINUO_CHECK(num_finished_ < num_started_);
   const int own = parity(num_finished_++);
@@ -296,6 +324,11 @@ absl::StatusOr<StepResult> ModelRunner::Finish() {
   StepResult result = std::exchange(recycled_, {});
   result.token_ids.resize(static_cast<size_t>(num_samples));
   result.scores.resize(static_cast<size_t>(num_samples));
+  result.states.clear();
+  if (step.plan->reads_states()) {
+    if (samples_here()) TakeStates(own, result);
+    return result;
+  }
   left_.clear();
   sampler_.TakeSampled(own, *step.plan, step.host_samples, result, left_);
   if (num_started_ == num_finished_) {

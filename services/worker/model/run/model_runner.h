@@ -22,6 +22,7 @@
 #include "services/worker/model/network/state_cache.h"
 #include "services/worker/model/run/device_array.h"
 #include "services/worker/model/run/plan_words.h"
+#include "services/worker/model/run/state_reader.h"
 #include "services/worker/model/run/step_sampler.h"
 
 namespace continuo::model {
@@ -32,10 +33,11 @@ struct ModelRunnerOptions {
   kernels::DType kv_dtype = kernels::DType::kF32;     // KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
-  int num_state_slots = 0;  // of a model with states at least 2
-  int max_rows = 0;         // of one step
-  bool graphs = true;       // replay steps that decode as graphs, where possible
-  int num_threads = 1;      // that the device has for ParallelFor
+  int num_state_slots = 0;    // of a model with states at least 2
+  int max_rows = 0;           // of one step
+  bool reads_states = false;  // plans may read states (kReadState)
+  bool graphs = true;         // replay steps that decode as graphs, where possible
+  int num_threads = 1;        // that the device has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
@@ -115,6 +117,10 @@ class ModelRunner : public Executor {
   // Returns the samples from `begin` on whose rows are in one slice of logits.
   SampleSlice SliceFrom(const Step& step, int begin) const;
   kernels::Tensor LogitsOf(const Step& step, const SampleSlice& slice);
+  // Enqueues copies of the states of the step's distinct rows to the host.
+  void ReadStates(int parity, const Step& step);
+  // Moves the states of a finished step to `result`.
+  void TakeStates(int parity, StepResult& result) const;
   // Samples `left_` on the host.
   absl::Status SampleOnHost(int parity, StepResult& result);
 
@@ -138,6 +144,7 @@ class ModelRunner : public Executor {
   std::array<Step, 2> steps_;
   int64_t num_started_ = 0, num_finished_ = 0;
   StepSampler sampler_;        // used on rank 0, and where the device samples
+  StateReader states_out_;     // used on rank 0, where plans read states
   std::vector<int32_t> left_;  // samples of the finished step that are left to the host
   StepResult recycled_;        // memory for the next result
 };

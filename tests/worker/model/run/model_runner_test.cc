@@ -39,7 +39,8 @@ class ExecutorTest : public ::testing::TestWithParam<int> {
     options.source.dir = model_.dir();
     options.tensor_parallel = GetParam();
     options.device.num_threads = 2;
-    options.kv.num_blocks = 8 * kMaxBlocks;
+    options.kv.num_blocks = 64 * kMaxBlocks;
+    options.reads_states = true;
     auto loaded = model::LoadModel(options);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     executor_ = std::move(loaded->executor);
@@ -88,6 +89,50 @@ TEST_P(ExecutorTest, SamplesWhatTheSamplerDrawsFromTheModelsLogits) {
     EXPECT_EQ(result.scores[i].logprob, expected.score.logprob) << i;
     ASSERT_EQ(result.scores[i].alternatives.size(), expected.score.alternatives.size());
   }
+}
+
+TEST_P(ExecutorTest, AStateIsTheSameAloneInABatchAndInChunks) {
+  const auto add = [](PlanBuilder& builder, int id, int begin, std::span<const int32_t> tokens,
+                      bool reads) {
+    builder.Add(id, begin, tokens, reads ? LastOf(tokens) : std::vector<int32_t>(), {},
+                model::kReadState);
+  };
+  PlanBuilder batch(kBlockSize, kMaxBlocks);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int i = 0; i < 64; ++i) {
+    prompts.push_back(RandomTokens(static_cast<uint32_t>(i), static_cast<size_t>(1 + i % 29)));
+    add(batch, i, 0, prompts.back(), true);
+  }
+  const model::StepResult all = Run(batch.plan());
+  ASSERT_EQ(all.states.size(), 64u);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    ASSERT_EQ(all.states[i].size(), 48u);
+    PlanBuilder one(kBlockSize, kMaxBlocks);
+    add(one, 0, 0, prompts[i], true);
+    EXPECT_EQ(Run(one.plan()).states[0], all.states[i]) << i;
+    if (prompts[i].size() < 2) continue;
+    const size_t half = prompts[i].size() / 2;
+    PlanBuilder first(kBlockSize, kMaxBlocks), second(kBlockSize, kMaxBlocks);
+    add(first, 1, 0, std::span(prompts[i]).first(half), false);
+    add(second, 1, static_cast<int>(half), std::span(prompts[i]).subspan(half), true);
+    EXPECT_TRUE(Run(first.plan()).states.empty());
+    EXPECT_EQ(Run(second.plan()).states[0], all.states[i]) << i;
+  }
+}
+
+TEST_P(ExecutorTest, AStateIsThatOfOneRank) {
+  model::LoadOptions options;
+  options.source.dir = model_.dir();
+  options.kv.num_blocks = kMaxBlocks;
+  options.reads_states = true;
+  auto loaded = model::LoadModel(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto tokens = RandomTokens(7, 77);
+  PlanBuilder builder(kBlockSize, kMaxBlocks);
+  builder.Add(0, 0, tokens, LastOf(tokens), {}, model::kReadState);
+  const auto alone = loaded->executor->Run(builder.plan(), NoMask);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(Run(builder.plan()).states, alone->states);
 }
 
 TEST_P(ExecutorTest, ManySamplesAreTakenSliceBySlice) {
