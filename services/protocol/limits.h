@@ -28,6 +28,9 @@ inline constexpr size_t kMaxChatTemplateBytes = 65536;
 // memory for each byte of text.
 inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
 
+// Embeddings.
+inline constexpr int kMaxEmbedInputs = 2048;
+
 // Sampling. Temperature, top_p, min_p and the repetition penalty are at least 0 or above it.
 inline constexpr float kMaxTemperature = 100;
 inline constexpr float kMaxRepetitionPenalty = 2;

@@ -329,4 +329,34 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request) {
   return CheckRange("priority", request.priority(), -kMaxPriority, kMaxPriority);
 }
 
+absl::Status ValidateEmbed(const v1::EmbedRequest& request) {
+  if (!request.request_id().empty()) {
+    RETURN_IF_ERROR(ValidateId("request_id", request.request_id()));
+  }
+  RETURN_IF_ERROR(CheckBytes("model", request.model().size(), kMaxModelNameBytes));
+  if (request.inputs().empty()) return FieldError("inputs", "is empty");
+  RETURN_IF_ERROR(CheckCount("inputs", request.inputs_size(), kMaxEmbedInputs));
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    const v1::EmbedInput& input = request.inputs(i);
+    const auto field = [i](const char* name) { return absl::StrCat("inputs[", i, "]", name); };
+    switch (input.input_case()) {
+      case v1::EmbedInput::kText:
+        if (!IsUtf8(input.text())) return FieldError(field(".text"), "is not UTF-8");
+        break;
+      case v1::EmbedInput::kTokenIds:
+        if (request.has_prompt_name() && !request.prompt_name().empty()) {
+          return FieldError("prompt_name",
+                            absl::StrCat("goes in front of texts, and ", field(""), " is ids"));
+        }
+        break;
+      case v1::EmbedInput::INPUT_NOT_SET:
+        return FieldError(field(""), "is missing: one of text and token_ids");
+    }
+  }
+  if (request.has_dimensions() && request.dimensions() == 0) {
+    return FieldError("dimensions", "is 0, must be at least 1");
+  }
+  return CheckRange("priority", request.priority(), -kMaxPriority, kMaxPriority);
+}
+
 }  // namespace continuo::protocol

@@ -19,6 +19,9 @@ namespace continuo::protocol {
 // Checks everything but unknown fields, and of a continuation only what bounds memory.
 absl::Status ValidateGenerate(const v1::GenerateRequest& request);
 
+// Checks everything but unknown fields.
+absl::Status ValidateEmbed(const v1::EmbedRequest& request);
+
 // Checks the conversation that is the field `path` of some request.
 absl::Status ValidateConversation(std::string_view path, const v1::Conversation& conversation);
 

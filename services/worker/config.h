@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
+#include "services/worker/embedding/sentence_modules.h"
 #include "services/worker/model/load/load_options.h"
 
 namespace continuo::worker {
@@ -41,7 +42,12 @@ struct WorkerConfig {
   int max_streams_per_connection = 4096;
   absl::Duration drain_grace = absl::Seconds(5);
 
-  // The served model and its devices, as the flags say; PlanLoad adds what follows from them.
+  std::string task = "auto";
+  // Set by ApplyTask where the model makes embeddings.
+  std::optional<embedding::SentenceModules> embedding;
+
+  // The served model and its devices, as the flags say; ApplyTask and PlanLoad add what follows
+  // from them and from the files.
   model::LoadOptions load;
 
   int max_prefill_chunk = 512;

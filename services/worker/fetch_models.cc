@@ -8,6 +8,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/log.h"
 #include "services/worker/hub/fetch_model.h"
+#include "services/worker/model_task.h"
 
 namespace continuo::worker {
 namespace {
@@ -43,6 +44,7 @@ absl::StatusOr<WorkerConfig> Replaced(WorkerConfig config, const Replace& replac
     ASSIGN_OR_RETURN(const hub::HubReference reference, hub::ParseHubReference(*path));
     ASSIGN_OR_RETURN(*path, replace(reference));
   }
+  RETURN_IF_ERROR(ApplyTask(config));
   return config;
 }
 

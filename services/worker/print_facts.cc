@@ -6,10 +6,33 @@
 #include "services/common/container.h"
 #include "services/worker/describe/model_facts.h"
 #include "services/worker/describe/registry_facts.h"
+#include "services/worker/embedding/embedding_head.h"
 #include "services/worker/fetch_models.h"
 #include "services/worker/plan_load.h"
 
 namespace continuo::worker {
+
+namespace {
+
+// Adds what the vectors of `config` are made of, or what is wrong with it.
+void AddEmbedding(const WorkerConfig& config, ModelFacts& facts) {
+  if (!config.embedding.has_value() || !facts.config.has_value()) return;
+  const auto head = embedding::EmbeddingHead::Load(config.load.source.dir, *config.embedding,
+                                                   facts.config->hidden_size);
+  if (!head.ok()) {
+    facts.problems.push_back(head.status());
+    return;
+  }
+  EmbeddingFacts& embedding = facts.embedding.emplace();
+  embedding.dimensions = (*head)->dimensions();
+  embedding.dense_modules = static_cast<int>(config.embedding->dense.size());
+  embedding.normalises = (*head)->normalises();
+  for (const embedding::Prompt& prompt : (*head)->prompts()) {
+    embedding.prompts.push_back(prompt.name);
+  }
+}
+
+}  // namespace
 
 int PrintFacts(const WorkerConfig& config, std::ostream& out) {
   if (config.describe == "registry") {
@@ -22,6 +45,7 @@ int PrintFacts(const WorkerConfig& config, std::ostream& out) {
   ModelFacts facts;
   if (found.ok()) {
     facts = ReadModelFacts(found->load, found->tool_format);
+    AddEmbedding(*found, facts);
   } else {
     facts.path = config.load.source.dir;
     facts.problems.push_back(found.status());

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -21,6 +22,7 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model:
   options.block_size = model.block_size;
   options.num_state_slots = model.num_state_slots;
   options.vocab_size = model.config.vocab_size;
+  options.reads_states = config.load.reads_states;
   options.max_batch_tokens = config.load.max_batch_tokens;
   options.max_prefill_chunk = config.max_prefill_chunk;
   options.max_running = config.max_running;
@@ -35,7 +37,8 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model:
 }
 
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
-                                  const text::TextModel* text) {
+                                  const text::TextModel* text,
+                                  std::shared_ptr<const embedding::EmbeddingHead> head) {
   server::ServedModel served;
   served.name = config.model_name;
   served.architecture = model.config.architecture;
@@ -49,6 +52,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
     if (id < model.config.vocab_size) served.eos_ids.push_back(id);
   }
   served.text = text;
+  served.embedding = std::move(head);
   served.parse_special_in_content = config.parse_special_in_content;
   served.allow_request_chat_template = config.allow_request_chat_template;
   server::FinishServedModel(served);
@@ -57,6 +61,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
                                          text->template_digest(),
                                          std::string(text::kGrammarLibrary)};
   if (config.parse_special_in_content) text_parts.push_back("parse_special_in_content");
+  if (served.embedding != nullptr) text_parts.push_back(served.embedding->digest());
   if (config.tool_format != "auto") text_parts.push_back("tool_format=" + config.tool_format);
   // An empty fingerprint equals nothing, not even itself.
   if (model.is_exact) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "services/worker/config.h"
+#include "services/worker/embedding/embedding_head.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/model/load/model_loader.h"
 #include "services/worker/server/session/served_model.h"
@@ -20,9 +22,10 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model:
 
 // The model as the server describes it to clients, fingerprint included. Answers end with the
 // tokens that config.json, generation_config.json, the tokenizer's files and the chat template name
-// together. `text` outlives the result.
+// together. `text` outlives the result; `head` is null unless the model makes embeddings.
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
-                                  const text::TextModel* text);
+                                  const text::TextModel* text,
+                                  std::shared_ptr<const embedding::EmbeddingHead> head = nullptr);
 
 // The tokens of `ids` as a log shows them: "1 <|begin|>, 2 <|end|>".
 std::string ShowTokens(const std::vector<int32_t>& ids, const text::TextModel& text);

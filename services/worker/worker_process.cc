@@ -131,9 +131,15 @@ absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
     options.kv.other_block_bytes = draft->bytes_per_block();
   }
   ASSIGN_OR_RETURN(loaded.model, model::LoadModel(options));
+  if (config.embedding.has_value()) {
+    ASSIGN_OR_RETURN(loaded.head,
+                     embedding::EmbeddingHead::Load(options.source.dir, *config.embedding,
+                                                    loaded.model.config.hidden_size));
+  }
   if (draft.has_value()) {
     ASSIGN_OR_RETURN(loaded.draft_model, std::move(*draft).MakeDrafter(loaded.model, &clock_));
   }
+  loaded.config = config;
   return loaded;
 }
 
@@ -166,7 +172,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
     common::Log(common::LogSeverity::kWarning, "the model's response_template is not used",
                 {{"reason", loaded_->text->response_template_status().ToString()}});
   }
-  if (served.eos_ids.empty()) {
+  if (served.eos_ids.empty() && served.embedding == nullptr) {
     common::Log(common::LogSeverity::kWarning,
                 "the model names no token that ends an answer: answers go on to max_tokens");
   }
@@ -185,6 +191,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"state_slots", model.num_state_slots},
                {"graph_bytes", model.ranks[0].graph_bytes},
                {"context", served.max_context_tokens},
+               {"task", served.embedding == nullptr ? "generate" : "embed"},
                {"tool_format", loaded_->text->response_format().name},
                {"end_tokens", ShowTokens(served.eos_ids, *loaded_->text)},
                {"fingerprint", served.fingerprint}});
@@ -192,9 +199,10 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
 
 void WorkerProcess::Serve() {
   model::LoadedModel& model = loaded_->model;
-  const server::ServedModel served = DescribeModel(config_, model, loaded_->text.get());
+  const server::ServedModel served =
+      DescribeModel(loaded_->config, model, loaded_->text.get(), loaded_->head);
   LogLoaded(served);
-  engine::EngineOptions options = MakeEngineOptions(config_, model, &clock_);
+  engine::EngineOptions options = MakeEngineOptions(loaded_->config, model, &clock_);
   if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;
   server_->Serve(served, options, model.executor.get(),
                  [this](const absl::Status& failure) { Fail(failure); });

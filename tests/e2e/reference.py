@@ -54,6 +54,11 @@ class Model:
         return self.logits(ids)[-1]
 
     def _forward(self, ids):
+        w = self.weights
+        return self.states(ids) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T
+
+    def states(self, ids):
+        """[len(ids), hidden]: the final hidden state behind every position, normalised."""
         c, w = self.config, self.weights
         heads, kv_heads = c["num_attention_heads"], c["num_key_value_heads"]
         dim = c.get("head_dim") or c["hidden_size"] // heads
@@ -92,8 +97,7 @@ class Model:
             gate = h @ w[p + "mlp.gate_proj.weight"].T
             up = h @ w[p + "mlp.up_proj.weight"].T
             x = x + (gate / (1 + np.exp(-gate)) * up) @ w[p + "mlp.down_proj.weight"].T
-        head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
-        return self._norm(x, "model.norm.weight") @ head.T
+        return self._norm(x, "model.norm.weight")
 
 
 def log_softmax_rows(rows):

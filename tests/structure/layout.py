@@ -70,6 +70,8 @@ ALLOWED = {
                                   "services/worker/model/run",
     "services/worker/model/tools": "services/base kernels/math services/worker/model/checkpoint "
                                    "services/worker/model/description",
+    "services/worker/embedding": "services/base kernels/math services/worker/model/checkpoint "
+                                 "services/worker/model/description",
     "services/worker/describe": "services/worker/gguf services/worker/model/checkpoint "
                                 "services/worker/model/description services/worker/model/load services/worker/text "
                                 "services/worker/text/tokenizer_files",
@@ -92,21 +94,25 @@ ALLOWED = {
                                "services/worker/engine/kv services/worker/engine/estimate",
     "services/worker/server/constraint": "services/base services/protocol services/worker/engine/types services/worker/text "
                                          "services/worker/text/grammar services/worker/text/response",
-    "services/worker/server/session": "services/base services/protocol proto services/worker/engine/types "
+    "services/worker/server/session": "services/base services/protocol proto services/worker/embedding "
+                                      "services/worker/engine/types "
                                       "services/worker/server/constraint services/worker/text "
                                       "services/worker/text/calls services/worker/text/grammar "
                                       "services/worker/text/response",
+    "services/worker/server/embed": "services/base services/protocol proto services/worker/engine/types "
+                                    "services/worker/server/session",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",
     "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
                                    "services/common/trust "
                                    "services/protocol services/worker/server/runtime proto services/worker/engine "
-                                   "services/worker/engine/types services/worker/server/session "
-                                   "services/worker/server/lifetime",
+                                   "services/worker/engine/types services/worker/server/embed "
+                                   "services/worker/server/session services/worker/server/lifetime",
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
-                       "services/worker/describe services/worker/hub services/worker/model/checkpoint "
+                       "services/worker/describe services/worker/embedding services/worker/gguf services/worker/hub "
+                       "services/worker/model/checkpoint "
                        "services/worker/model/description "
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "

@@ -33,6 +33,13 @@ Json TextJson(const TextFacts& text) {
           {"tool_format", text.tool_format},    {"end_tokens", std::move(ends)}};
 }
 
+Json EmbeddingJson(const EmbeddingFacts& embedding) {
+  return {{"dimensions", embedding.dimensions},
+          {"dense_modules", embedding.dense_modules},
+          {"normalises", embedding.normalises},
+          {"prompts", embedding.prompts}};
+}
+
 Json ComputedJson(const model::LoadEstimate& e) {
   return {{"weights", kernels::NameOf(e.types.weights)},
           {"activations", model::TypeName(e.types.activations)},
@@ -73,6 +80,7 @@ std::string FactsJson(const ModelFacts& facts) {
                {"stored", std::move(stored)}};
   json["model"] = facts.config.has_value() ? ConfigJson(facts) : Json(nullptr);
   json["text"] = facts.text.has_value() ? TextJson(*facts.text) : Json(nullptr);
+  json["embeddings"] = facts.embedding.has_value() ? EmbeddingJson(*facts.embedding) : Json(nullptr);
   json["computed"] = facts.estimate.has_value() ? ComputedJson(*facts.estimate) : Json(nullptr);
   json["memory"] = facts.estimate.has_value() ? MemoryJson(facts) : Json(nullptr);
   // Paths and tokens may be no UTF-8.

@@ -65,6 +65,19 @@ void AddText(const TextFacts& text, std::string& out) {
        out);
 }
 
+void AddEmbedding(const EmbeddingFacts& embedding, std::string& out) {
+  Line("embeddings",
+       absl::StrCat(embedding.dimensions, " values, of the last token",
+                    embedding.dense_modules > 0
+                        ? absl::StrCat(" through ", embedding.dense_modules, " dense modules")
+                        : "",
+                    embedding.normalises ? ", scaled to length 1" : ""),
+       out);
+  if (!embedding.prompts.empty()) {
+    Line("", absl::StrCat("prompts: ", absl::StrJoin(embedding.prompts, ", ")), out);
+  }
+}
+
 void AddMemory(const ModelFacts& facts, std::string& out) {
   const model::LoadEstimate& e = *facts.estimate;
   Line("computed in",
@@ -114,6 +127,7 @@ std::string FactsText(const ModelFacts& facts) {
          out);
   }
   if (facts.text.has_value()) AddText(*facts.text, out);
+  if (facts.embedding.has_value()) AddEmbedding(*facts.embedding, out);
   if (facts.estimate.has_value()) AddMemory(facts, out);
   for (const std::string& warning : facts.warnings) Line("warning", warning, out);
   for (const absl::Status& problem : facts.problems) {

@@ -35,6 +35,14 @@ struct TextFacts {
   std::vector<TokenFacts> end_tokens;
 };
 
+// What an embedding model's vectors are made of.
+struct EmbeddingFacts {
+  int dimensions = 0;     // of a vector that is not cut
+  int dense_modules = 0;  // between the pooled state and the vector
+  bool normalises = false;
+  std::vector<std::string> prompts;  // their names
+};
+
 // Everything that a start with these options would load, as far as headers, configuration and
 // tokenizer tell it. Parts that cannot be read are absent, and `problems` says why.
 struct ModelFacts {
@@ -44,6 +52,7 @@ struct ModelFacts {
   int64_t num_parameters = 0;
   std::vector<StoredFacts> stored;  // by bytes, the most first
   std::optional<TextFacts> text;
+  std::optional<EmbeddingFacts> embedding;  // where the model makes embeddings; the caller sets it
   // Types, memory and the device, where the worker would load the model.
   std::optional<model::LoadEstimate> estimate;
   uint64_t available_bytes = 0;  // of the container; 0: not asked, on CUDA devices

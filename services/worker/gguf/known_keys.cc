@@ -15,6 +15,7 @@ namespace {
 // Keys that are read otherwise, or say nothing that the other ones do not.
 constexpr std::string_view kOtherKeys[] = {
     "vocab_size",
+    "pooling_type",
     "attention.value_length",
     "attention.key_length_mla",
     "attention.value_length_mla",

@@ -28,6 +28,9 @@ constexpr std::string_view kTexts[] = {
     "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json",     "chat_template.jinja",
     "chat_template.json",    "additional_chat_templates/tool_use.jinja"};
+// What sentence-transformers writes beside a model, and in the folders of modules.json.
+constexpr std::string_view kSentenceTexts[] = {"modules.json", "sentence_bert_config.json",
+                                               "config_sentence_transformers.json"};
 constexpr int kMaxParts = 4096;
 constexpr std::string_view kGguf = ".gguf", kSafetensors = ".safetensors";
 
@@ -119,6 +122,15 @@ std::string Listed(const std::vector<std::string>& names) {
   return text;
 }
 
+// A file of a module's folder, such as 1_Pooling/config.json or 2_Dense/model.safetensors.
+bool IsOfModule(std::string_view path) {
+  const size_t slash = path.find('/');
+  if (slash == path.npos || slash == 0 || !absl::ascii_isdigit(static_cast<unsigned char>(path[0])))
+    return false;
+  const std::string_view file = path.substr(slash + 1);
+  return file == "config.json" || file == "model.safetensors";
+}
+
 bool IsWeights(std::string_view path) {
   return path == "model.safetensors" ||
          (path.starts_with("model-") && path.ends_with(".safetensors"));
@@ -149,6 +161,12 @@ absl::StatusOr<FileChoice> FolderModel(const HubListing& listing, const std::str
   ASSIGN_OR_RETURN(const HubFile* const tokenizer, FindTokenizer(listing, name));
   for (const std::string_view text : kTexts) {
     if (const HubFile* const file = Find(listing, text)) choice.files.push_back(*file);
+  }
+  if (Find(listing, kSentenceTexts[0]) != nullptr) {
+    for (const HubFile& file : listing.files) {
+      const bool is_text = std::ranges::find(kSentenceTexts, file.path) != std::end(kSentenceTexts);
+      if (is_text || IsOfModule(file.path)) choice.files.push_back(file);
+    }
   }
   choice.files.push_back(*tokenizer);
   if (const HubFile* const whole = Find(listing, "model.safetensors"); whole != nullptr) {

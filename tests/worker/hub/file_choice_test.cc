@@ -105,6 +105,24 @@ TEST(FileChoiceTest, OneFileOfWeightsCountsBeforeParts) {
               UnorderedElementsAre("config.json", "model.safetensors", "tekken.json"));
 }
 
+TEST(FileChoiceTest, TheModulesOfAnEmbeddingModelAreTaken) {
+  const std::vector<std::string> paths = {
+      "1_Pooling/config.json",     "2_Dense/config.json", "2_Dense/model.safetensors",
+      "2_Dense/pytorch_model.bin", "config.json",         "config_sentence_transformers.json",
+      "model.safetensors",         "modules.json",        "onnx/config.json",
+      "sentence_bert_config.json", "tokenizer.json",      "1_Pooling/deep/config.json",
+      "onnx/model.safetensors"};
+  EXPECT_THAT(PathsOf(*Choose(paths)),
+              UnorderedElementsAre("1_Pooling/config.json", "2_Dense/config.json",
+                                   "2_Dense/model.safetensors", "config.json",
+                                   "config_sentence_transformers.json", "model.safetensors",
+                                   "modules.json", "sentence_bert_config.json", "tokenizer.json"));
+  EXPECT_THAT(PathsOf(*Choose(
+                  {"config.json", "1_Pooling/config.json", "model.safetensors", "tokenizer.json"})),
+              UnorderedElementsAre("config.json", "model.safetensors", "tokenizer.json"))
+      << "without modules.json they mean nothing";
+}
+
 TEST(FileChoiceTest, OtherTokenizersAreTakenWhereThereIsNoTokenizerJson) {
   EXPECT_THAT(PathsOf(*Choose({"config.json", "model.safetensors", "tokenizer.model"})),
               UnorderedElementsAre("config.json", "model.safetensors", "tokenizer.model"));

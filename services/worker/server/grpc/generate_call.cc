@@ -20,21 +20,20 @@ namespace {
 // Requests of up to this many bytes are parsed at once, on gRPC's own thread.
 constexpr size_t kShortRequestBytes = 4096;
 
-// The status that a gateway gets for a request that the engine rejected.
-absl::Status RejectionStatus(const absl::Status& status) {
+}  // namespace
+
+absl::Status RejectionStatus(const absl::Status& status, std::string_view field) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
       return protocol::OverloadedError(std::string(status.message()));
     case absl::StatusCode::kUnavailable:
       return DrainingError();
     case absl::StatusCode::kInvalidArgument:  // never fits the KV cache
-      return protocol::FieldError("stopping.max_tokens", std::string(status.message()));
+      return protocol::FieldError(field, std::string(status.message()));
     default:
       return status;
   }
 }
-
-}  // namespace
 
 GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
                            engine::RequestId id, const Dependencies& dependencies)
@@ -131,7 +130,7 @@ absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
   const absl::Status submitted =
       engine->Submit(std::move(generation.request),
                      [session](engine::RequestEvent event) { session->OnEvent(std::move(event)); });
-  if (!submitted.ok()) return RejectionStatus(submitted);
+  if (!submitted.ok()) return RejectionStatus(submitted, "stopping.max_tokens");
   control->Submitted();
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,10 @@
 #include "services/worker/server/session/generate_session.h"
 
 namespace continuo::server {
+
+// The status that a gateway gets for a request that the engine rejected; `field` is what makes it
+// too large.
+absl::Status RejectionStatus(const absl::Status& status, std::string_view field);
 
 // One call of Generate: gRPC's callbacks on one side, a GenerateSession on the other. Deletes
 // itself when gRPC is done with it.

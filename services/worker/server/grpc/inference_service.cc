@@ -4,6 +4,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/grpc/end_unary.h"
 #include "services/worker/server/grpc/call_metadata.h"
+#include "services/worker/server/grpc/embed_call.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/session/text_answers.h"
 #include "services/worker/server/session/validate.h"
@@ -51,11 +52,9 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 }
 
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer*, grpc::ByteBuffer*) {
-  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
-    return common::EndUnary(context, peer);
-  }
-  return common::EndUnary(context, absl::UnimplementedError("the model has no embeddings"));
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  return new EmbedCall(context, *request, response, &next_id_, worker_);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

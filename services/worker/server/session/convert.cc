@@ -349,6 +349,16 @@ v1::Model ToProto(const ServedModel& model) {
   proto.set_vocabulary_size(static_cast<uint32_t>(model.vocab_size));
   proto.set_num_parameters(model.num_parameters);
   proto.set_weight_format(model.weight_format);
+  if (!model.fingerprint.empty()) proto.add_fingerprints(model.fingerprint);
+  proto.set_num_workers(1);
+  if (model.embedding != nullptr) {
+    proto.add_capabilities(v1::CAPABILITY_EMBED);
+    proto.set_embedding_dimensions(static_cast<uint32_t>(model.embedding->dimensions()));
+    for (const embedding::Prompt& prompt : model.embedding->prompts()) {
+      proto.add_prompt_names(prompt.name);
+    }
+    return proto;
+  }
   proto.add_capabilities(v1::CAPABILITY_GENERATE);
   if (model.text->has_chat_template()) {
     proto.add_capabilities(v1::CAPABILITY_CHAT);
@@ -366,8 +376,6 @@ v1::Model ToProto(const ServedModel& model) {
     proto.set_response_format(model.text->response_format().name);
   }
   proto.add_capabilities(v1::CAPABILITY_CONSTRAINTS);
-  if (!model.fingerprint.empty()) proto.add_fingerprints(model.fingerprint);
-  proto.set_num_workers(1);
   return proto;
 }
 

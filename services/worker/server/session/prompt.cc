@@ -142,6 +142,15 @@ absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, a
   return EncodeChat("conversation", std::move(rendered), model);
 }
 
+absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& field, const std::string& text,
+                                                bool add_special, bool is_cut,
+                                                const ServedModel& model) {
+  RETURN_IF_ERROR(CheckFitsContext(field, text.size(), is_cut, model));
+  auto tokens = model.text->Encode(text, add_special);
+  if (!tokens.ok()) return At(field, tokens.status());
+  return tokens;
+}
+
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
                                            const ServedModel& model) {
   if (request.has_text()) {

@@ -39,4 +39,10 @@ absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, a
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
                                            const ServedModel& model);
 
+// Encodes the text that is the field `field` of some request, with the special tokens that the
+// tokenizer adds by itself where `add_special`. Limits as above; `is_cut`: it will be cut.
+absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& field, const std::string& text,
+                                                bool add_special, bool is_cut,
+                                                const ServedModel& model);
+
 }  // namespace continuo::server

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "services/worker/embedding/embedding_head.h"
 #include "services/worker/server/constraint/thought_marks.h"
 #include "services/worker/server/session/fill_in_middle.h"
 #include "services/worker/text/calls/call_grammar.h"
@@ -41,6 +42,9 @@ struct ServedModel {
   bool parse_special_in_content = false;
   bool allow_request_chat_template = false;  // requests may bring a template of their own
   std::optional<FillInMiddle> fill_in_middle;
+
+  // Makes vectors of states. Null: the model generates; else it has embeddings and nothing else.
+  std::shared_ptr<const embedding::EmbeddingHead> embedding;
 
   std::string tokenizer_info;  // a JSON object (TextModel::TokenizerInfo)
 

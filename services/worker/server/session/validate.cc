@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
@@ -132,6 +133,10 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
 absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedModel& model) {
   RETURN_IF_ERROR(protocol::RejectUnknownFields(request));
   RETURN_IF_ERROR(ValidateModelName(request.model(), model));
+  if (model.embedding != nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        "model \"", model.name, "\" makes embeddings and generates nothing; Embed is its method"));
+  }
   RETURN_IF_ERROR(protocol::ValidateGenerate(request));
   RETURN_IF_ERROR(ValidatePrompt(request, model));
   for (const auto& [id, bias] : request.sampling().logit_bias()) {
@@ -155,9 +160,37 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
   return absl::OkStatus();
 }
 
+absl::Status ValidateEmbed(const v1::EmbedRequest& request, const ServedModel& model) {
+  RETURN_IF_ERROR(protocol::RejectUnknownFields(request));
+  RETURN_IF_ERROR(ValidateModelName(request.model(), model));
+  if (model.embedding == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        "model \"", model.name, "\" generates and has no embeddings; Generate is its method"));
+  }
+  RETURN_IF_ERROR(protocol::ValidateEmbed(request));
+  const int most = model.embedding->dimensions();
+  if (request.has_dimensions() && request.dimensions() > static_cast<uint32_t>(most)) {
+    return protocol::FieldError("dimensions", absl::StrCat(request.dimensions(), " is above the ",
+                                                           most, " values of the model's vectors"));
+  }
+  if (request.has_prompt_name() && !request.prompt_name().empty() &&
+      model.embedding->FindPrompt(request.prompt_name()) == nullptr) {
+    return protocol::FieldError(
+        "prompt_name",
+        absl::StrCat("is none of the model's: ",
+                     absl::StrJoin(model.embedding->prompts(), ", ",
+                                   [](std::string* out, const embedding::Prompt& prompt) {
+                                     out->append(prompt.name);
+                                   })));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ContextTooLong(std::string_view field, std::string_view size,
                             const ServedModel& model) {
-  const char* const what = field == "conversation" ? "messages" : "prompt";
+  const char* const what = field == "conversation"       ? "messages"
+                           : field.starts_with("inputs") ? "input"
+                                                         : "prompt";
   const char* const have = field == "conversation" ? "have " : "has ";
   return protocol::WithReason(
       protocol::FieldError(

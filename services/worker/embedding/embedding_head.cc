@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/embedding/embedding_head.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/math/exact_math.h"
+#include "services/base/check.h"
+#include "services/base/mapped_file.h"
+#include "services/base/status_macros.h"
+#include "services/worker/model/checkpoint/fingerprint.h"
+#include "services/worker/model/checkpoint/safetensors.h"
+#include "services/worker/model/checkpoint/stored_types.h"
+
+namespace continuo::embedding {
+namespace {
+
+constexpr double kShortest = 1e-12;  // shorter vectors are not scaled further (torch: normalize)
+constexpr size_t kLanes = 8;
+
+// tanh x = 1 - 2 / (e^2x + 1), within 4e-16 of it.
+double Tanh(double x) { return 1 - 2 / (kernels::ExactExp(2 * x) + 1); }
+
+// Σ a[i] · b[i]: lane l sums the products of i = l, l + 8, …; the lanes are added in pairs.
+double Dot(const float* a, const float* b, size_t n) {
+  std::array<double, kLanes> sums = {};
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      sums[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+    }
+  }
+  for (size_t lane = 0; i < n; ++i, ++lane) {
+    sums[lane] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  }
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
+  }
+  return sums[0];
+}
+
+// Reads a tensor of this shape as f32.
+absl::StatusOr<std::vector<float>> ReadTensor(const std::string& file,
+                                              const std::vector<model::StoredTensor>& tensors,
+                                              const std::string& name,
+                                              const std::vector<int64_t>& shape) {
+  const auto found = std::ranges::find(tensors, name, &model::StoredTensor::name);
+  if (found == tensors.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": has no tensor ", name));
+  }
+  const model::StoredType* const type = model::FindStoredType(found->dtype);
+  if (found->shape != shape || type == nullptr || type->block != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": tensor ", name, " is not as the module's config.json says"));
+  }
+  int64_t size = 1;
+  for (const int64_t n : shape) size *= n;
+  std::vector<float> values(static_cast<size_t>(size));
+  (void)type->convert(values.data(), kernels::DType::kF32, found->bytes.data(), 0, size);
+  return values;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const EmbeddingHead>> EmbeddingHead::Load(
+    const std::string& dir, const SentenceModules& modules, int state_size) {
+  std::shared_ptr<EmbeddingHead> head(new EmbeddingHead(modules, state_size));
+  if (modules.dimension != 0 && modules.dimension != state_size) {
+    return absl::InvalidArgumentError(absl::StrCat("modules.json: the pooling has ",
+                                                   modules.dimension, " dimensions, the model ",
+                                                   state_size));
+  }
+  int width = state_size;
+  for (const DenseModule& dense : modules.dense) {
+    if (dense.in_features != width) {
+      return absl::InvalidArgumentError(absl::StrCat(dense.folder, "/config.json: in_features is ",
+                                                     dense.in_features, ", the vector has ",
+                                                     width));
+    }
+    width = dense.out_features;
+    const std::string name = absl::StrCat(dense.folder, "/model.safetensors");
+    ASSIGN_OR_RETURN(const std::unique_ptr<MappedFile> file,
+                     MappedFile::Open((std::filesystem::path(dir) / name).string()));
+    ASSIGN_OR_RETURN(const std::vector<model::StoredTensor> tensors,
+                     model::ParseSafetensors(name, file->bytes()));
+    Layer& layer = head->layers_.emplace_back();
+    layer.in = dense.in_features;
+    layer.out = dense.out_features;
+    layer.activation = dense.activation;
+    ASSIGN_OR_RETURN(layer.weight,
+                     ReadTensor(name, tensors, "linear.weight", {layer.out, layer.in}));
+    layer.bias.resize(static_cast<size_t>(layer.out));
+    if (dense.has_bias) {
+      ASSIGN_OR_RETURN(layer.bias, ReadTensor(name, tensors, "linear.bias", {layer.out}));
+    }
+    if (tensors.size() > (dense.has_bias ? 2 : 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": has other tensors than linear.weight",
+                       dense.has_bias ? " and linear.bias" : "; the bias is left out"));
+    }
+  }
+  head->digest_ = head->MakeDigest();
+  return head;
+}
+
+int EmbeddingHead::dimensions() const { return layers_.empty() ? state_size_ : layers_.back().out; }
+
+const Prompt* EmbeddingHead::FindPrompt(std::string_view name) const {
+  const auto found = std::ranges::find(modules_.prompts, name, &Prompt::name);
+  return found == modules_.prompts.end() ? nullptr : &*found;
+}
+
+std::vector<float> EmbeddingHead::Run(const Layer& layer, std::span<const float> x) {
+  std::vector<float> out(static_cast<size_t>(layer.out));
+  const auto in = static_cast<size_t>(layer.in);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double value =
+        Dot(layer.weight.data() + i * in, x.data(), in) + static_cast<double>(layer.bias[i]);
+    out[i] = static_cast<float>(layer.activation == Activation::kTanh ? Tanh(value) : value);
+  }
+  return out;
+}
+
+std::vector<float> EmbeddingHead::Apply(std::span<const float> state, int dimensions,
+                                        bool normalises) const {
+  CONTINUO_CHECK(state.size() == static_cast<size_t>(state_size_));
+  CONTINUO_CHECK(dimensions >= 1 && dimensions <= this->dimensions());
+  std::vector<float> vector(state.begin(), state.end());
+  for (const Layer& layer : layers_) vector = Run(layer, vector);
+  vector.resize(static_cast<size_t>(dimensions));
+  if (!normalises) return vector;
+  const double length =
+      std::max(std::sqrt(Dot(vector.data(), vector.data(), vector.size())), kShortest);
+  for (float& value : vector) value = static_cast<float>(static_cast<double>(value) / length);
+  return vector;
+}
+
+std::string EmbeddingHead::MakeDigest() const {
+  std::string text =
+      absl::StrCat("pooling=last size=", state_size_, " normalises=", modules_.normalises,
+                   " default=", modules_.default_prompt.size(), ":", modules_.default_prompt);
+  for (const Prompt& prompt : modules_.prompts) {
+    absl::StrAppend(&text, " prompt=", prompt.name.size(), ":", prompt.name, "=",
+                    prompt.text.size(), ":", prompt.text);
+  }
+  const auto add = [&text](const std::vector<float>& values) {
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(values.data());
+    absl::StrAppend(&text, " ",
+                    model::ToHex(model::DigestOf(
+                        std::span<const uint8_t>(bytes, values.size() * sizeof(float)))));
+  };
+  for (const Layer& layer : layers_) {
+    absl::StrAppend(&text, " dense=", layer.in, ",", layer.out, ",",
+                    static_cast<int>(layer.activation));
+    add(layer.weight);
+    add(layer.bias);
+  }
+  return model::ToHex(model::DigestOf(text));
+}
+
+}  // namespace continuo::embedding

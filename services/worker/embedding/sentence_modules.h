@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace continuo::embedding {
+
+enum class Activation : uint8_t { kIdentity, kTanh };
+
+// A linear layer on the pooled vector: activation(W x + b).
+struct DenseModule {
+  std::string folder;  // below the model's, with model.safetensors
+  int in_features = 0, out_features = 0;
+  bool has_bias = true;
+  Activation activation = Activation::kTanh;
+};
+
+// A text that goes in front of an input.
+struct Prompt {
+  std::string name, text;
+};
+
+// What an embedding model does with a text besides running its decoder.
+struct SentenceModules {
+  int dimension = 0;               // of the decoder's states; 0: the files do not say
+  std::vector<DenseModule> dense;  // in order, behind the pooling
+  bool normalises = false;         // vectors are scaled to length 1 at the end
+  int max_tokens = 0;              // of an input, special tokens included; 0: the context
+  std::vector<Prompt> prompts;     // ascending by name
+  std::string default_prompt;      // a name of prompts; empty: none
+};
+
+// Reads what sentence-transformers writes beside a model: modules.json, the config.json of each
+// module, sentence_bert_config.json and config_sentence_transformers.json
+// (https://sbert.net/docs/sentence_transformer/usage/custom_models.html). No value where the folder
+// has no modules.json. InvalidArgument names file, field and what is allowed; Unimplemented a
+// module, a pooling or an activation that is not known. Pooling is of the last token.
+absl::StatusOr<std::optional<SentenceModules>> ReadSentenceModules(const std::string& dir);
+
+// The parts of the above, for files that may say anything. `json` is modules.json: an array of
+// objects with type and path.
+struct ListedModule {
+  std::string kind;  // "Pooling": the last part of the type
+  std::string path;  // a folder below the model's, perhaps empty
+};
+absl::StatusOr<std::vector<ListedModule>> ParseModules(std::string_view json);
+// A pooling's config.json; sets `dimension`.
+absl::Status ParsePooling(std::string_view name, std::string_view json, SentenceModules* modules);
+absl::StatusOr<DenseModule> ParseDense(std::string_view name, std::string_view json);
+// sentence_bert_config.json; sets max_tokens.
+absl::Status ParseTransformer(std::string_view json, SentenceModules* modules);
+// config_sentence_transformers.json; sets the prompts.
+absl::Status ParsePrompts(std::string_view json, SentenceModules* modules);
+
+}  // namespace continuo::embedding

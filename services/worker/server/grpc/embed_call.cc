@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/server/grpc/embed_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
+#include "services/common/log.h"
+#include "services/protocol/error.h"
+#include "services/protocol/status_name.h"
+#include "services/worker/server/grpc/call_cutter.h"
+#include "services/worker/server/grpc/wire.h"
+
+namespace continuo::server {
+EmbedCall::EmbedCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+                     grpc::ByteBuffer* response, std::atomic<engine::RequestId>* next_id,
+                     const GenerateCall::Dependencies& dependencies)
+    : worker_(dependencies),
+      response_(response),
+      next_id_(next_id),
+      info_(ReadCallInfo(*context, dependencies.peers)),
+      start_(dependencies.clock->Elapsed()),
+      trace_(dependencies.spans, TraceparentOf(*context), dependencies.clock),
+      bytes_(request),
+      cancelled_session_(std::make_shared<std::weak_ptr<EmbedSession>>()),
+      control_(std::make_shared<RequestControl>(
+          RequestControl::Hooks{.cancel =
+                                    [place = cancelled_session_](const absl::Status& why) {
+                                      if (const auto session = place->lock()) session->Cancel(why);
+                                    },
+                                .cut = [cutter = std::make_shared<CallCutter>(*context)](
+                                           const absl::Status& why) { cutter->Cut(why); }})) {
+  worker_.open_calls->Add(control_);
+  // The bytes of a stranger take no part of the pool.
+  if (!info_.ok()) {
+    End(info_.status());
+    return;
+  }
+  if (worker_.text_pool->waiting_weight() > GenerateCall::kMaxWaitingPromptBytes) {
+    End(protocol::OverloadedError(absl::StrCat("over ", GenerateCall::kMaxWaitingPromptBytes,
+                                               " bytes of prompts wait to be encoded")));
+    return;
+  }
+  worker_.text_pool->Post([this] { Run(); }, bytes_.Length());
+}
+
+void EmbedCall::Run() {
+  absl::Status status = Start();
+  if (!status.ok()) End(std::move(status));
+}
+
+absl::Status EmbedCall::Start() {
+  RETURN_IF_ERROR(worker_.lifecycle->CheckServing());
+  if (const auto why = control_->reason(); why.has_value()) return *why;
+  info_->now = worker_.clock->Now();
+  info_->random = [random = worker_.random] { return random->Next(); };
+  if (info_->deadline <= info_->now) {
+    return absl::DeadlineExceededError("the deadline has passed");
+  }
+  v1::EmbedRequest request;
+  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
+  const Serving& serving = *worker_.serving->get();
+  ASSIGN_OR_RETURN(EmbedWork work,
+                   PrepareEmbedding(request, *info_, serving.model, *worker_.salt_key));
+  engine::RequestId id = next_id_->fetch_add(work.requests.size(), std::memory_order_relaxed);
+  for (engine::Request& r : work.requests) r.id = id++;
+  const std::string label = work.request_id;
+  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, ArrivalKind::kNew, control_,
+                                        {.call_id = info_->call_id, .body = info_->body}));
+  label_ = label;
+
+  engine::Engine* const engine = serving.engine;
+  // The call may be gone as soon as the engine has the inputs.
+  const std::shared_ptr<EmbedSession> session = EmbedSession::Create(
+      std::move(work),
+      {.cancel = [engine](engine::RequestId input,
+                          absl::Status why) { engine->Cancel(input, std::move(why)); },
+       .finish = [this](absl::StatusOr<v1::EmbedResponse> response) { End(std::move(response)); }},
+      worker_.delivery_pool, &serving.model);
+  session_ = session;
+  *cancelled_session_ = session;
+  const std::shared_ptr<RequestControl> control = control_;
+  const absl::Status submitted = engine->SubmitAll(session->TakeRequests());
+  if (!submitted.ok()) return RejectionStatus(submitted, "inputs");
+  control->Submitted();
+  return absl::OkStatus();
+}
+
+void EmbedCall::OnCancel() {
+  const bool late = info_.ok() && worker_.clock->Now() >= info_->deadline;
+  control_->End(late ? absl::DeadlineExceededError("the deadline has passed")
+                     : absl::CancelledError("the client cancelled"));
+}
+
+void EmbedCall::OnDone() {
+  worker_.open_calls->Remove(control_.get());
+  delete this;
+}
+
+void EmbedCall::LogEnd(const absl::Status& status) {
+  const EmbedReport report = session_ == nullptr ? EmbedReport() : session_->report();
+  const std::string tenant = info_.ok() ? info_->tenant : "";
+  common::Log(common::LogSeverity::kInfo, "embed",
+              {{"request_id", label_},
+               {"trace_id", trace_.TraceId()},
+               {"tenant", tenant},
+               {"code", protocol::StatusName(status.code())},
+               {"inputs", report.inputs},
+               {"prompt_tokens", report.prompt_tokens},
+               {"cached_prompt_tokens", report.cached_prompt_tokens},
+               {"preemptions", report.preemptions},
+               {"queue", report.queue},
+               {"seconds", worker_.clock->Elapsed() - start_}});
+  if (!trace_.recorded()) return;
+  trace_.Set("gen_ai.request.model", worker_.identity->model_name);
+  trace_.Set("gen_ai.usage.input_tokens", report.prompt_tokens);
+  trace_.Set("rpc.grpc.status_code", int64_t{status.raw_code()});
+  trace_.Set("continuo.request_id", label_);
+  trace_.Set("continuo.tenant", tenant);
+  trace_.Set("continuo.worker", worker_.identity->worker);
+  trace_.Set("continuo.cached_prompt_tokens", report.cached_prompt_tokens);
+  trace_.Set("continuo.preemptions", int64_t{report.preemptions});
+  trace_.Set("continuo.queue_seconds", report.queue);
+  trace_.End("worker.embed", status);
+}
+
+void EmbedCall::End(absl::StatusOr<v1::EmbedResponse> response) {
+  absl::Status status = response.status();
+  // Inputs that were given up end as the call was told to.
+  if (absl::IsCancelled(status)) status = control_->reason().value_or(status);
+  if (!label_.empty()) worker_.registry->Remove(info_->tenant, label_, control_.get());
+  worker_.counters->Count(status.code());
+  LogEnd(status);
+  if (status.ok()) common::SerializeMessage(*response, response_);
+  Finish(common::ToGrpcStatus(status));
+}
+
+}  // namespace continuo::server

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/common/telemetry/call_trace.h"
+#include "services/worker/server/embed/embed_session.h"
+#include "services/worker/server/grpc/call_metadata.h"
+#include "services/worker/server/grpc/generate_call.h"
+#include "services/worker/server/lifetime/request_control.h"
+
+namespace continuo::server {
+
+// One call of Embed: gRPC's callbacks on one side, an EmbedSession on the other. Deletes itself
+// when gRPC is done with it.
+class EmbedCall : public grpc::ServerUnaryReactor {
+ public:
+  // `next_id` is the engine's next name for a request; the call takes one for each input. It and
+  // the dependencies outlive the call.
+  EmbedCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+            grpc::ByteBuffer* response, std::atomic<engine::RequestId>* next_id,
+            const GenerateCall::Dependencies& dependencies);
+
+  // grpc::ServerUnaryReactor
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  ~EmbedCall() override = default;
+  void Run();
+  // Hands the inputs to the engine. On an error nothing was started.
+  absl::Status Start();
+  void LogEnd(const absl::Status& status);
+  void End(absl::StatusOr<v1::EmbedResponse> response);
+
+  const GenerateCall::Dependencies worker_;
+  grpc::ByteBuffer* const response_;
+  std::atomic<engine::RequestId>* const next_id_;
+  absl::StatusOr<CallInfo> info_;
+  const absl::Duration start_;
+  common::CallTrace trace_;
+  grpc::ByteBuffer bytes_;  // of the request, until it is parsed
+  std::string label_;
+  // Written before the control is told that the engine has the inputs, read behind that.
+  const std::shared_ptr<std::weak_ptr<EmbedSession>> cancelled_session_;
+  const std::shared_ptr<RequestControl> control_;
+  std::shared_ptr<EmbedSession> session_;
+};
+
+}  // namespace continuo::server

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model_task.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "services/worker/model/load/model_loader.h"
+#include "services/worker/plan_load.h"
+#include "services/worker/serving.h"
+#include "services/worker/text/text_model.h"
+#include "tests/testing/gguf_writer.h"
+#include "tests/testing/tiny_model.h"
+
+namespace continuo::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TinyModel;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// Makes the folder one of sentence-transformers.
+void AddModules(const TinyModel& tiny) {
+  std::filesystem::create_directories(std::filesystem::path(tiny.dir()) / "1_Pooling");
+  tiny.Write("modules.json", R"([{"type": "s.Transformer", "path": ""},
+                                 {"type": "s.Pooling", "path": "1_Pooling"},
+                                 {"type": "s.Normalize", "path": "2_Normalize"}])");
+  tiny.Write("1_Pooling/config.json",
+             R"({"embedding_dimension": 48, "pooling_mode": "lasttoken"})");
+}
+
+WorkerConfig ConfigOf(const std::string& dir, const std::string& task = "auto") {
+  WorkerConfig config;
+  config.load.source.dir = dir;
+  config.task = task;
+  return config;
+}
+
+TEST(ModelTaskTest, ModulesMakeAnEmbeddingModel) {
+  const TinyModel tiny({.family = "qwen3"});
+  WorkerConfig config = ConfigOf(tiny.dir());
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_FALSE(config.embedding.has_value());
+  EXPECT_FALSE(config.load.reads_states);
+  AddModules(tiny);
+  ASSERT_TRUE(ApplyTask(config).ok());
+  ASSERT_TRUE(config.embedding.has_value());
+  EXPECT_TRUE(config.embedding->normalises);
+  EXPECT_TRUE(config.load.reads_states);
+  EXPECT_EQ(config.speculation, "off");
+  WorkerConfig generates = ConfigOf(tiny.dir(), "generate");
+  ASSERT_TRUE(ApplyTask(generates).ok());
+  EXPECT_FALSE(generates.embedding.has_value());
+}
+
+TEST(ModelTaskTest, AnyDecoderEmbedsWhereThatIsAsked) {
+  const TinyModel tiny;
+  WorkerConfig config = ConfigOf(tiny.dir(), "embed");
+  ASSERT_TRUE(ApplyTask(config).ok());
+  ASSERT_TRUE(config.embedding.has_value());
+  EXPECT_TRUE(config.embedding->normalises);
+}
+
+TEST(ModelTaskTest, MaxSeqLengthIsTheContextUnlessAFlagSays) {
+  const TinyModel tiny({.family = "qwen3"});
+  AddModules(tiny);
+  tiny.Write("sentence_bert_config.json", R"({"max_seq_length": 100})");
+  WorkerConfig config = ConfigOf(tiny.dir());
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_EQ(config.load.source.max_context_tokens, 100);
+  tiny.Write("sentence_bert_config.json", R"({"max_seq_length": 100000})");
+  config = ConfigOf(tiny.dir());
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_EQ(config.load.source.max_context_tokens, 256) << "the model's";
+  config = ConfigOf(tiny.dir());
+  config.load.source.max_context_tokens = 50;
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_EQ(config.load.source.max_context_tokens, 50);
+}
+
+TEST(ModelTaskTest, DraftsAreOfAnswers) {
+  const TinyModel tiny;
+  WorkerConfig config = ConfigOf(tiny.dir(), "embed");
+  config.speculation = "mtp";
+  EXPECT_THAT(std::string(ApplyTask(config).message()), HasSubstr("--speculation=mtp"));
+}
+
+TEST(ModelTaskTest, AGgufFileTellsItsPooling) {
+  const std::string path =
+      (std::filesystem::path(::testing::TempDir()) / "model_task_test.gguf").string();
+  const auto task_of = [&](uint32_t pooling) {
+    testing::GgufWriter gguf;
+    gguf.Key("general.architecture", std::string("qwen3"));
+    gguf.Key("qwen3.pooling_type", pooling);
+    std::ofstream(path, std::ios::binary) << gguf.Bytes();
+    WorkerConfig config = ConfigOf(path);
+    const absl::Status status = ApplyTask(config);
+    return std::pair(status, config.embedding.has_value());
+  };
+  EXPECT_EQ(task_of(0), std::pair(absl::OkStatus(), false));
+  EXPECT_EQ(task_of(3), std::pair(absl::OkStatus(), true));
+  EXPECT_THAT(std::string(task_of(1).first.message()), HasSubstr("qwen3.pooling_type is 1"));
+}
+
+// The whole way from files: the head is absent, and the fingerprint knows the modules.
+TEST(ModelTaskTest, AnEmbeddingModelNeedsNoHeadAndIsDescribedAsOne) {
+  const TinyModel tiny({.family = "qwen3", .extra_config = R"({"tie_word_embeddings": false})"});
+  AddModules(tiny);
+  const auto text = text::TextModel::Open(tiny.dir());
+  ASSERT_TRUE(text.ok()) << text.status();
+  WorkerConfig config = ConfigOf(tiny.dir());
+  ASSERT_TRUE(ApplyTask(config).ok());
+  const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto describe = [&] {
+    const auto head =
+        embedding::EmbeddingHead::Load(tiny.dir(), *config.embedding, loaded->config.hidden_size);
+    EXPECT_TRUE(head.ok()) << head.status();
+    return DescribeModel(config, *loaded, text->get(), *head);
+  };
+  const server::ServedModel served = describe();
+  ASSERT_NE(served.embedding, nullptr);
+  EXPECT_EQ(served.embedding->dimensions(), 48);
+  EXPECT_TRUE(MakeEngineOptions(config, *loaded, nullptr).reads_states);
+  config.embedding->prompts.push_back({"query", "q: "});
+  EXPECT_NE(describe().fingerprint, served.fingerprint);
+}
+
+}  // namespace
+}  // namespace continuo::worker

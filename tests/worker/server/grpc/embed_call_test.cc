@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Embed of a whole worker over a fake executor.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "services/protocol/error.h"
+#include "tests/worker/server/grpc/worker_server_harness.h"
+
+namespace continuo::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EmbedCallTest : public WorkerServerTest {
+ protected:
+  void ServeEmbeddings(int64_t max_queued_tokens = 262144) {
+    server::ServedModel model = MakeServedModel(text_.get());
+    model.max_context_tokens = 4000;
+    model.embedding = *embedding::EmbeddingHead::Load("/nowhere", {}, kFakeStateSize);
+    server_->Serve(std::move(model),
+                   {.num_blocks = 4096,
+                    .block_size = 4,
+                    .vocab_size = kVocab,
+                    .reads_states = true,
+                    .max_batch_tokens = 64,
+                    .max_queued_tokens = max_queued_tokens},
+                   &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+  }
+
+  static v1::EmbedRequest RequestOf(const std::vector<std::string>& texts) {
+    v1::EmbedRequest request;
+    for (const std::string& text : texts) request.add_inputs()->set_text(text);
+    return request;
+  }
+
+  // One call that runs while the test goes on.
+  struct Pending {
+    grpc::ClientContext context;
+    v1::EmbedRequest request;
+    v1::EmbedResponse response;
+    absl::Status status;
+    absl::Notification done;
+  };
+  std::unique_ptr<Pending> Begin(v1::EmbedRequest request,
+                                 absl::Duration timeout = absl::Hours(1)) {
+    auto call = std::make_unique<Pending>();
+    call->request = std::move(request);
+    call->context.set_wait_for_ready(true);
+    call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    inference_->async()->Embed(&call->context, &call->request, &call->response,
+                               [c = call.get()](const grpc::Status& status) {
+                                 c->status = common::FromGrpcStatus(status);
+                                 c->done.Notify();
+                               });
+    return call;
+  }
+  std::pair<absl::Status, v1::EmbedResponse> Embed(v1::EmbedRequest request) {
+    const auto call = Begin(std::move(request));
+    call->done.WaitForNotification();
+    return {call->status, call->response};
+  }
+  // What the fake model leaves behind a text.
+  static std::vector<float> StateOf(const std::string& text) {
+    engine::Request request;
+    for (const char c : text) request.prompt.push_back(static_cast<uint8_t>(c));
+    return FakeState(request);
+  }
+};
+
+TEST_F(EmbedCallTest, EachTextHasTheVectorThatItHasAlone) {
+  ServeEmbeddings();
+  std::vector<std::string> texts;
+  for (int i = 0; i < 64; ++i) texts.push_back(absl::StrCat("text ", i, std::string(i % 50, 'x')));
+  const auto [status, response] = Embed(RequestOf(texts));
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(response.embeddings_size(), 64);
+  uint32_t tokens = 0;
+  for (int i = 0; i < 64; ++i) {
+    const auto& values = response.embeddings(i).values();
+    EXPECT_EQ(std::vector<float>(values.begin(), values.end()), StateOf(texts[i])) << i;
+    const auto alone = Embed(RequestOf({texts[i]})).second;
+    EXPECT_EQ(alone.embeddings(0).SerializeAsString(), response.embeddings(i).SerializeAsString());
+    tokens += static_cast<uint32_t>(texts[i].size());
+  }
+  EXPECT_EQ(response.usage().prompt_tokens(), tokens);
+  EXPECT_EQ(response.usage().completion_tokens(), 0u);
+  WaitUntilIdle();
+}
+
+TEST_F(EmbedCallTest, PrefixesAreSharedAndTold) {
+  ServeEmbeddings();
+  const std::string text(41, 'p');
+  EXPECT_EQ(Embed(RequestOf({text})).second.usage().cached_prompt_tokens(), 0u);
+  EXPECT_EQ(Embed(RequestOf({text + "q"})).second.usage().cached_prompt_tokens(), 40u);
+  v1::EmbedRequest apart = RequestOf({text});
+  apart.mutable_cache()->set_bypass(true);
+  EXPECT_EQ(Embed(apart).second.usage().cached_prompt_tokens(), 0u);
+}
+
+TEST_F(EmbedCallTest, AModelOfEmbeddingsGeneratesNothing) {
+  ServeEmbeddings();
+  EXPECT_EQ(Failure(BaseRequest()).code(), absl::StatusCode::kUnimplemented);
+  grpc::ClientContext context;
+  v1::GetModelResponse found;
+  ASSERT_TRUE(inference_->GetModel(&context, {}, &found).ok());
+  EXPECT_THAT(found.model().capabilities(), ElementsAre(v1::CAPABILITY_EMBED));
+  EXPECT_EQ(found.model().embedding_dimensions(), static_cast<uint32_t>(kFakeStateSize));
+}
+
+TEST_F(EmbedCallTest, AModelThatGeneratesHasNoEmbeddings) {
+  Serve();
+  const absl::Status status = Embed(RequestOf({"a"})).first;
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("has no embeddings"));
+}
+
+TEST_F(EmbedCallTest, BadRequestsNameTheField) {
+  ServeEmbeddings();
+  const absl::Status status = Embed({}).first;
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(protocol::FieldOf(status), "inputs");
+  v1::EmbedRequest unknown = RequestOf({"a"});
+  unknown.GetReflection()->MutableUnknownFields(&unknown)->AddVarint(999, 1);
+  EXPECT_EQ(protocol::FieldOf(Embed(unknown).first), "999");
+}
+
+TEST_F(EmbedCallTest, ItEndsByDeadlineCancelAbortAndDrain) {
+  ServeEmbeddings();
+  executor_.SetOpen(false);
+  const auto late = Begin(RequestOf({"a", "b"}), absl::Milliseconds(50));
+  late->done.WaitForNotification();
+  EXPECT_EQ(late->status.code(), absl::StatusCode::kDeadlineExceeded);
+  const auto left = Begin(RequestOf({"c"}));
+  left->context.TryCancel();
+  left->done.WaitForNotification();
+  EXPECT_EQ(left->status.code(), absl::StatusCode::kCancelled);
+  v1::EmbedRequest named = RequestOf({"d", "e"});
+  named.set_request_id("one");
+  const auto aborted = Begin(named);
+  WaitUntil([&] { return Abort("one").aborted(); });
+  executor_.SetOpen(true);
+  aborted->done.WaitForNotification();
+  EXPECT_EQ(aborted->status.code(), absl::StatusCode::kAborted);
+  WaitUntilIdle();
+  executor_.SetOpen(false);
+  const auto drained = Begin(RequestOf({"f"}));
+  v1::DrainResponse response;
+  WaitUntil([&] { return Drain(absl::ZeroDuration(), &response).ok(); });
+  executor_.SetOpen(true);
+  drained->done.WaitForNotification();
+  EXPECT_TRUE(drained->status.ok() ||
+              protocol::ReasonOf(drained->status) == protocol::kReasonDraining)
+      << drained->status;
+}
+
+TEST_F(EmbedCallTest, AnIdIsLiveOnce) {
+  ServeEmbeddings();
+  executor_.SetOpen(false);
+  v1::EmbedRequest request = RequestOf({"a"});
+  request.set_request_id("one");
+  // Whichever comes first is live until the gate opens, so the other is refused.
+  const std::unique_ptr<Pending> calls[] = {Begin(request), Begin(request)};
+  WaitUntil([&] { return calls[0]->done.HasBeenNotified() || calls[1]->done.HasBeenNotified(); });
+  const size_t refused = calls[0]->done.HasBeenNotified() ? 0 : 1;
+  EXPECT_EQ(calls[refused]->status.code(), absl::StatusCode::kAlreadyExists);
+  executor_.SetOpen(true);
+  calls[1 - refused]->done.WaitForNotification();
+  EXPECT_TRUE(calls[1 - refused]->status.ok()) << calls[1 - refused]->status;
+}
+
+TEST_F(EmbedCallTest, ACallWaitsWholeOrNotAtAll) {
+  ServeEmbeddings(/*max_queued_tokens=*/20);
+  executor_.SetOpen(false);
+  // Whichever comes first waits until the gate opens. The other is refused, since its inputs count
+  // together: one of them would fit.
+  const std::unique_ptr<Pending> calls[] = {
+      Begin(RequestOf({std::string(12, 'a')})),
+      Begin(RequestOf({std::string(6, 'b'), std::string(6, 'c')}))};
+  WaitUntil([&] { return calls[0]->done.HasBeenNotified() || calls[1]->done.HasBeenNotified(); });
+  const size_t refused = calls[0]->done.HasBeenNotified() ? 0 : 1;
+  EXPECT_EQ(protocol::ReasonOf(calls[refused]->status), protocol::kReasonOverloaded)
+      << calls[refused]->status;
+  executor_.SetOpen(true);
+  calls[1 - refused]->done.WaitForNotification();
+  EXPECT_TRUE(calls[1 - refused]->status.ok()) << calls[1 - refused]->status;
+}
+
+}  // namespace
+}  // namespace continuo::testing
