@@ -265,7 +265,7 @@ TEST_F(GatewayTest, TokenizeAndDetokenizeAreAnsweredByAWorker) {
   AddWorkers(2);
   StartGateway();
   WaitForWorkers(2);
-  grpc::ClientContext context, back_context, embed_context, info_context;
+  grpc::ClientContext context, back_context, info_context;
   v1::TokenizeRequest request;
   request.set_text("ab");
   v1::TokenizeResponse response;
@@ -279,9 +279,6 @@ TEST_F(GatewayTest, TokenizeAndDetokenizeAreAnsweredByAWorker) {
   v1::GetTokenizerResponse info;
   ASSERT_TRUE(stub_->GetTokenizer(&info_context, {}, &info).ok());
   EXPECT_EQ(info.config(), R"({"eos_token":"</s>"})");
-  v1::EmbedResponse embeddings;
-  EXPECT_EQ(stub_->Embed(&embed_context, {}, &embeddings).error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(GatewayTest, TokenizeBeyondTheLimitIsRefusedAtOnce) {

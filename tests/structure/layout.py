@@ -123,6 +123,8 @@ ALLOWED = {
     "services/gateway/admission": "services/base services/protocol",
     "services/gateway/relay": "services/base services/protocol proto services/gateway/admission "
                               "services/gateway/identity services/gateway/routing",
+    "services/gateway/relay/unary": "services/protocol services/gateway/admission services/gateway/relay "
+                                    "services/gateway/routing",
     "services/gateway/discovery/kubernetes": "services/base",
     "services/gateway/discovery": "services/base services/common services/gateway/discovery/kubernetes",
     "services/gateway/workers": "services/base services/common services/common/grpc services/common/trust "
@@ -130,7 +132,7 @@ ALLOWED = {
                                 "services/gateway/discovery services/gateway/relay services/gateway/routing",
     "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
                              "services/protocol proto services/gateway/admission services/gateway/identity "
-                             "services/gateway/relay "
+                             "services/gateway/relay services/gateway/relay/unary "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
     "services/gateway/scaler": "services/base services/common/grpc services/common/trust "
                                "services/protocol proto "

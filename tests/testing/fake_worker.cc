@@ -14,6 +14,13 @@ constexpr absl::Duration kReportInterval = absl::Milliseconds(100);
 
 }  // namespace
 
+std::vector<float> FakeVector(const v1::EmbedInput& input) {
+  float sum = 0;
+  for (const char c : input.text()) sum += static_cast<float>(static_cast<unsigned char>(c));
+  for (const uint32_t id : input.token_ids().ids()) sum += static_cast<float>(id);
+  return {sum, static_cast<float>(input.text().size()), 0.1f};
+}
+
 class FakeWorker::Inference : public v1::InferenceService::Service {
  public:
   explicit Inference(FakeWorker* worker) : w_(worker) {}
@@ -81,6 +88,28 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
   grpc::Status GetTokenizer(grpc::ServerContext*, const v1::GetTokenizerRequest*,
                             v1::GetTokenizerResponse* response) override {
     response->set_config(R"({"eos_token":"</s>"})");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Embed(grpc::ServerContext*, const v1::EmbedRequest* request,
+                     v1::EmbedResponse* response) override {
+    EmbedScript script;
+    {
+      absl::MutexLock lock(&w_->mutex_);
+      script = w_->embed_script_;
+      w_->embeds_.push_back(*request);
+    }
+    if (script) {
+      if (const std::optional<absl::Status> status = script(*request)) {
+        return common::ToGrpcStatus(*status);
+      }
+    }
+    for (const v1::EmbedInput& input : request->inputs()) {
+      const std::vector<float> vector = FakeVector(input);
+      response->add_embeddings()->mutable_values()->Assign(vector.begin(), vector.end());
+    }
+    response->mutable_usage()->set_prompt_tokens(7 * static_cast<uint32_t>(request->inputs_size()));
+    response->mutable_usage()->set_cached_prompt_tokens(2);
     return grpc::Status::OK;
   }
 
@@ -216,6 +245,16 @@ std::string FakeWorker::address() const { return absl::StrCat(host_, ":", port_)
 void FakeWorker::SetScript(Script script) {
   absl::MutexLock lock(&mutex_);
   script_ = std::move(script);
+}
+
+void FakeWorker::SetEmbedScript(EmbedScript script) {
+  absl::MutexLock lock(&mutex_);
+  embed_script_ = std::move(script);
+}
+
+std::vector<v1::EmbedRequest> FakeWorker::embeds() const {
+  absl::MutexLock lock(&mutex_);
+  return embeds_;
 }
 
 void FakeWorker::SetTokenizeScript(std::function<void()> script) {

@@ -19,6 +19,9 @@
 
 namespace continuo {
 
+// The vector that fake workers give for an input.
+std::vector<float> FakeVector(const v1::EmbedInput& input);
+
 // A worker over gRPC on a loopback port, in the test's own process. It answers with FakeGeneration
 // and reports the load that the test sets. Thread-safe.
 class FakeWorker {
@@ -46,6 +49,12 @@ class FakeWorker {
   void SetScript(Script script);
   // The script runs before Tokenize is answered, on the call's own thread, and may block.
   void SetTokenizeScript(std::function<void()> script);
+  // The script runs before Embed is answered, on the call's own thread, and may block. A returned
+  // status ends the call.
+  using EmbedScript = std::function<std::optional<absl::Status>(const v1::EmbedRequest& request)>;
+  void SetEmbedScript(EmbedScript script);
+  // The requests of Embed so far.
+  std::vector<v1::EmbedRequest> embeds() const;
   // Changes the report that WatchLoad sends, at once and then every 100 ms.
   void SetReport(const std::function<void(v1::WatchLoadResponse&)>& change);
   void SetState(v1::WorkerState state);
@@ -90,6 +99,8 @@ class FakeWorker {
   mutable absl::Mutex mutex_;
   Script script_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> tokenize_script_ ABSL_GUARDED_BY(mutex_);
+  EmbedScript embed_script_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::EmbedRequest> embeds_ ABSL_GUARDED_BY(mutex_);
   v1::WatchLoadResponse report_ ABSL_GUARDED_BY(mutex_);
   uint64_t report_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;

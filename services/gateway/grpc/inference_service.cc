@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/grpc/inference_service.h"
 
-#include <grpcpp/server_context.h>
-
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -12,6 +9,9 @@
 #include "services/common/grpc/end_unary.h"
 #include "services/common/grpc/grpc_status.h"
 #include "services/common/grpc/message_bytes.h"
+#include "services/gateway/grpc/asked_call.h"
+#include "services/gateway/grpc/bind_model.h"
+#include "services/gateway/grpc/client_call.h"
 #include "services/gateway/grpc/client_stream.h"
 #include "services/gateway/grpc/forwarded_call.h"
 #include "services/gateway/grpc/keyed_call.h"
@@ -25,22 +25,6 @@
 
 namespace continuo::gateway {
 namespace {
-
-// The call as the transport-independent code sees it. The context outlives the result.
-ClientCall CallOf(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes) {
-  ClientCall call;
-  call.metadata = [&context](const char* key) {
-    const auto at = context.client_metadata().find(key);
-    if (at == context.client_metadata().end()) return std::string();
-    return std::string(at->second.data(), at->second.size());
-  };
-  const std::chrono::system_clock::time_point deadline = context.deadline();
-  if (deadline != std::chrono::system_clock::time_point::max()) {
-    call.deadline = absl::FromChrono(deadline);
-  }
-  call.num_bytes = static_cast<int64_t>(bytes.Length());
-  return call;
-}
 
 // Adds what the report knows.
 void CompleteRecord(const RelayReport& report, UsageRecord* record) {
@@ -68,20 +52,6 @@ constexpr auto kGetTokenizer = [](auto* stub, auto* context, auto* request, auto
                                   auto done) {
   stub->async()->GetTokenizer(context, request, response, std::move(done));
 };
-constexpr auto kEmbed = [](auto* stub, auto* context, auto* request, auto* response, auto done) {
-  stub->async()->Embed(context, request, response, std::move(done));
-};
-
-// Checks that the key is for the request's model. A key for one model says which one is meant
-// where the request does not.
-template <typename Request>
-absl::Status BindModel(const KeyGrant* key, KeyLimiter* limiter, Request* request) {
-  if (key != nullptr && key->models.size() == 1 && request->model().empty()) {
-    request->set_model(key->models.front());
-  }
-  return limiter->CheckModel(key, request->model());
-}
-
 }  // namespace
 
 // Stands between a relay and its client, so that the service learns of the end before the client
@@ -137,7 +107,19 @@ class InferenceService::OpenStream : public RelayClient {
 };
 
 InferenceService::InferenceService(const Dependencies& dependencies)
-    : dependencies_(dependencies) {}
+    : dependencies_(dependencies),
+      embeds_(
+          {.relay = dependencies.relay,
+           .pool = dependencies.pool,
+           .admission = dependencies.admission,
+           .metrics = dependencies.metrics,
+           .open_calls = dependencies.open_calls,
+           .key_limiter = dependencies.key_limiter,
+           .usage = dependencies.usage,
+           .spans = dependencies.spans,
+           .check_open = [this] { return CheckOpen(); },
+           .context_of = [this](const ClientCall& call, auto* key) { return ContextOf(call, key); },
+           .make_request_id = [this] { return MakeRequestId(); }}) {}
 
 absl::StatusOr<Caller> InferenceService::FindCaller(const ClientCall& call) const {
   absl::StatusOr<Caller> caller = dependencies_.auth->Authenticate(call.metadata("authorization"),
@@ -416,6 +398,7 @@ void InferenceService::EndStreams(const absl::Status& status) {
     ended_ = status;
   }
   for (const auto& relay : OpenRelays()) relay->End(status);
+  embeds_.EndAll(status);
 }
 
 void InferenceService::GiveUpStreams() {
@@ -431,8 +414,9 @@ void InferenceService::WaitForQuiet(absl::Duration quiet, absl::Duration longest
 }
 
 int64_t InferenceService::num_streams() const {
+  const int64_t embeds = embeds_.num_calls();
   absl::MutexLock lock(&mutex_);
-  return static_cast<int64_t>(open_.size());
+  return static_cast<int64_t>(open_.size()) + embeds;
 }
 
 template <typename Request, typename Response, typename Method>
@@ -544,10 +528,27 @@ grpc::ServerUnaryReactor* InferenceService::GetTokenizer(grpc::CallbackServerCon
                                                                     kGetTokenizer);
 }
 
+TextService::Cancel InferenceService::AskEmbed(const ClientCall& call, v1::EmbedRequest request,
+                                               Done<v1::EmbedResponse> done) {
+  return embeds_.Ask(call, std::move(request), std::move(done));
+}
+
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* bytes,
                                                   grpc::ByteBuffer* response) {
-  return Forward<v1::EmbedRequest, v1::EmbedResponse>(context, *bytes, response, kEmbed);
+  // Bytes without a valid key are not parsed.
+  ClientCall call = CallOf(*context, *bytes);
+  const absl::Status stranger = Authenticate(call).status();
+  absl::StatusOr<v1::EmbedRequest> request =
+      stranger.ok() ? common::ParseMessage<v1::EmbedRequest>(*bytes, &call.num_bytes) : stranger;
+  if (!request.ok()) {
+    OnRejected("", "", request.status());
+    return common::EndUnary(context, request.status());
+  }
+  return AnswerAsked<v1::EmbedResponse>(
+      dependencies_.open_calls, response, [&](Done<v1::EmbedResponse> done) {
+        return AskEmbed(call, *std::move(request), std::move(done));
+      });
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

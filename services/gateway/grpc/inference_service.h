@@ -20,6 +20,7 @@
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/telemetry/call_trace.h"
 #include "services/gateway/admission/admission.h"
+#include "services/gateway/grpc/embed_service.h"
 #include "services/gateway/grpc/gateway_metrics.h"
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/grpc/usage_log.h"
@@ -34,8 +35,9 @@
 
 namespace continuo::gateway {
 
-// continuo.v1.InferenceService for clients. Generate is relayed; Tokenize, Detokenize, GetTokenizer
-// and Embed are forwarded to one worker; ListModels and GetModel merge the reports of all workers.
+// continuo.v1.InferenceService for clients. Generate and Embed are relayed; Tokenize, Detokenize
+// and GetTokenizer are forwarded to one worker; ListModels and GetModel merge the reports of all
+// workers.
 // Requests arrive as bytes, so that one that does not parse gets a status of ours. Thread-safe.
 class InferenceService
     : public v1::InferenceService::WithRawCallbackMethod_Generate<
@@ -53,7 +55,7 @@ class InferenceService
   struct Dependencies {
     RelayEnvironment relay;
     const WorkerPool* pool = nullptr;
-    Admission* admission = nullptr;  // For Generate.
+    Admission* admission = nullptr;  // For Generate and Embed.
     Admission* forwarded = nullptr;  // For the methods that are forwarded.
     GatewayMetrics* metrics = nullptr;
     OpenCalls* open_calls = nullptr;
@@ -67,11 +69,12 @@ class InferenceService
 
   // From now on calls that need a worker are rejected, UNAVAILABLE with reason CONTINUE.
   void BeginDrain() { draining_ = true; }
-  // Ends all open streams with `status`, an error, each after the write that is in flight to its
-  // client. No other stream is opened from now on.
+  // Ends all open streams and calls of Embed with `status`, an error, each after the write that is
+  // in flight to its client. No other one is opened from now on.
   void EndStreams(const absl::Status& status);
   // After EndStreams: logs the streams whose clients have not read their end, and stops waiting.
   void GiveUpStreams();
+  // Counts calls of Embed, too.
   int64_t num_streams() const;
   // After BeginDrain: returns when no call was rejected for `quiet`, or after `longest`.
   void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const;
@@ -94,6 +97,8 @@ class InferenceService
                        Done<v1::DetokenizeResponse> done) override;
   Cancel AskGetTokenizer(const ClientCall& call, v1::GetTokenizerRequest request,
                          Done<v1::GetTokenizerResponse> done) override;
+  Cancel AskEmbed(const ClientCall& call, v1::EmbedRequest request,
+                  Done<v1::EmbedResponse> done) override;
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* bytes) override;
@@ -153,6 +158,7 @@ class InferenceService
   const Dependencies dependencies_;
   std::atomic<bool> draining_ = false;
   RecentKeys recent_keys_;
+  EmbedService embeds_;
 
   mutable absl::Mutex mutex_;
   mutable absl::CondVar rejected_ ABSL_GUARDED_BY(mutex_);  // Signalled by CheckOpen.

@@ -9,7 +9,7 @@
 
 namespace continuo::gateway {
 
-// The unary methods that a worker's tokenizer answers, without a protocol. No gRPC. Thread-safe.
+// The unary methods that a worker answers, without a protocol. No gRPC. Thread-safe.
 class TextService {
  public:
   template <typename Response>
@@ -26,6 +26,9 @@ class TextService {
                                Done<v1::DetokenizeResponse> done) = 0;
   virtual Cancel AskGetTokenizer(const ClientCall& call, v1::GetTokenizerRequest request,
                                  Done<v1::GetTokenizerResponse> done) = 0;
+  // It is checked, admitted, logged and charged as a generation is.
+  virtual Cancel AskEmbed(const ClientCall& call, v1::EmbedRequest request,
+                          Done<v1::EmbedResponse> done) = 0;
 };
 
 }  // namespace continuo::gateway

@@ -36,4 +36,13 @@ int64_t EstimatePromptTokens(const v1::GenerateRequest& request) {
   return 0;
 }
 
+int64_t EstimatePromptTokens(const v1::EmbedRequest& request) {
+  int64_t tokens = 0;
+  for (const v1::EmbedInput& input : request.inputs()) {
+    tokens += input.has_text() ? static_cast<int64_t>(input.text().size()) / kBytesPerToken + 1
+                               : input.token_ids().ids_size();
+  }
+  return tokens;
+}
+
 }  // namespace continuo::gateway

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -92,6 +95,36 @@ class FakeTextService : public TextService {
     return [] {};
   }
 
+  // Each input's vector is its number of bytes or ids, 0.1 and -3e-8; a text "refuse" is refused.
+  Cancel AskEmbed(const ClientCall& call, v1::EmbedRequest request,
+                  Done<v1::EmbedResponse> done) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      embeds_.push_back(request);
+      EXPECT_GT(call.num_bytes, 0);
+    }
+    v1::EmbedResponse response;
+    for (int i = 0; i < request.inputs_size(); ++i) {
+      const v1::EmbedInput& input = request.inputs(i);
+      if (input.text() == "refuse") {
+        done(protocol::FieldError(absl::StrCat("inputs[", i, "].text"), "is refused"));
+        return [] {};
+      }
+      const auto size =
+          static_cast<float>(input.has_text() ? input.text().size()
+                                              : static_cast<size_t>(input.token_ids().ids_size()));
+      v1::Embedding& vector = *response.add_embeddings();
+      for (const float value : {size, 0.1f, -3e-8f}) vector.add_values(value);
+    }
+    response.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(2 * request.inputs_size()));
+    done(std::move(response));
+    return [] {};
+  }
+  std::vector<v1::EmbedRequest> embeds() {
+    absl::MutexLock lock(&mutex_);
+    return embeds_;
+  }
+
  private:
   Cancel CancelOf(Done<v1::TokenizeResponse> done) {
     const auto held = std::make_shared<Done<v1::TokenizeResponse>>(std::move(done));
@@ -105,6 +138,7 @@ class FakeTextService : public TextService {
   }
 
   absl::Mutex mutex_;
+  std::vector<v1::EmbedRequest> embeds_ ABSL_GUARDED_BY(mutex_);
   bool holds_ ABSL_GUARDED_BY(mutex_) = false;
   int num_held_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
