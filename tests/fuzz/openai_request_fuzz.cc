@@ -7,10 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "services/base/check.h"
 #include "services/gateway/openai/calls.h"
+#include "services/gateway/openai/embeddings/embeddings_json.h"
+#include "services/gateway/openai/embeddings/embeddings_request.h"
 
 using continuo::gateway::openai::RouteId;
 
@@ -30,14 +33,47 @@ void CheckEvents(const std::string& events) {
   }
 }
 
+// A body of /v1/embeddings becomes requests that have all its inputs in order.
+void CheckEmbeddings(std::string_view body) {
+  namespace openai = continuo::gateway::openai;
+  const auto call = openai::ParseEmbeddings(body);
+  if (!call.ok()) {
+    openai::ErrorForm form = RouteId::kEmbeddings;
+    form.names.as_written = true;
+    const auto error = nlohmann::json::parse(openai::ErrorBody(form, call.status()));
+    CONTINUO_CHECK(error["error"]["message"].is_string());
+    return;
+  }
+  int next = 0;
+  std::vector<continuo::v1::EmbedResponse> responses;
+  for (const continuo::v1::EmbedRequest& part : openai::Divide(call->request, 100000)) {
+    // Fails where a text is not UTF-8.
+    continuo::v1::EmbedRequest copy;
+    CONTINUO_CHECK(copy.ParseFromString(part.SerializeAsString()));
+    CONTINUO_CHECK(copy.inputs_size() > 0);
+    continuo::v1::EmbedResponse& response = responses.emplace_back();
+    for (const continuo::v1::EmbedInput& input : copy.inputs()) {
+      CONTINUO_CHECK(input.SerializeAsString() == call->request.inputs(next++).SerializeAsString());
+      response.add_embeddings()->add_values(static_cast<float>(input.text().size()) / 3);
+    }
+  }
+  CONTINUO_CHECK(next == call->request.inputs_size());
+  const std::string json = openai::EmbeddingsJson(responses, call->request.model(), call->base64);
+  CONTINUO_CHECK(nlohmann::json::accept(json));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   constexpr RouteId kRoutes[] = {RouteId::kChat, RouteId::kCompletions, RouteId::kMessages,
                                  RouteId::kResponses};
-  const RouteId route = kRoutes[data[0] % 4];
   const std::string_view body(reinterpret_cast<const char*>(data + 1), size - 1);
+  if (data[0] % 8 == 4) {
+    CheckEmbeddings(body);
+    return 0;
+  }
+  const RouteId route = kRoutes[data[0] % 4];
   const auto call = continuo::gateway::openai::ReadCall(route, body);
   continuo::gateway::openai::ErrorForm form = route;
   form.names.as_written = !call.ok();

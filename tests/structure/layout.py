@@ -144,6 +144,8 @@ ALLOWED = {
                                         "services/gateway/openai/json",
     "services/gateway/openai/responses": "services/base services/protocol proto services/gateway/openai/answer "
                                          "services/gateway/openai/json",
+    "services/gateway/openai/embeddings": "services/base services/protocol proto services/gateway/openai/http "
+                                          "services/gateway/openai/json services/gateway/relay",
     "services/gateway/openai/stream": "services/base services/protocol proto services/gateway/identity "
                                       "services/gateway/openai/answer",
     "services/gateway/openai/http": "services/base services/base/net",
@@ -153,7 +155,8 @@ ALLOWED = {
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "
                                      "services/gateway/openai/json services/gateway/relay services/gateway/routing",
     "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
-                               "services/gateway/openai/answer services/gateway/openai/live "
+                               "services/gateway/openai/answer services/gateway/openai/embeddings "
+                               "services/gateway/openai/live "
                                "services/gateway/openai/messages "
                                "services/gateway/openai/page services/gateway/openai/responses "
                                "services/gateway/openai/steps services/gateway/openai/stream "

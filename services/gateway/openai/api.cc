@@ -46,6 +46,7 @@ HttpResponse Text(int status, std::string body) {
 Api::Api(ApiDependencies dependencies)
     : dependencies_(std::move(dependencies)),
       text_(dependencies_.text, dependencies_.clock),
+      embeddings_(dependencies_.text, dependencies_.clock, dependencies_.models),
       steps_(dependencies_.steps, dependencies_.clock, dependencies_.max_step_watchers),
       generations_({.service = dependencies_.service,
                     .clock = dependencies_.clock,
@@ -252,6 +253,9 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
     case RouteId::kCountTokens:
       co_await AnswerText(connection, route.id, std::move(request));
       co_return;
+    case RouteId::kEmbeddings:
+      co_await AnswerEmbeddings(connection, std::move(request));
+      co_return;
     case RouteId::kResponse:
     case RouteId::kCancelResponse:
       co_await AnswerLive(connection, route.id, std::move(request));
@@ -288,6 +292,22 @@ asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
     form.names.as_written = answer.as_written;
     form.names.tool_places = std::move(answer.tool_places);
     response = ErrorResponse(form, answer.status, IdHeaders(form));
+  }
+  co_await connection.Respond(std::move(response));
+}
+
+asio::awaitable<void> Api::AnswerEmbeddings(HttpConnection& connection, HttpRequest request) {
+  ClientCall call = CallOf(request, dependencies_.clock->Now());
+  const std::string correlation_id = call.correlation_id;
+  EmbeddingsApi::Answer answer = co_await embeddings_.Serve(connection, request, std::move(call));
+  HttpResponse response = {.body = std::move(answer.body)};
+  if (!answer.status.ok()) {
+    ErrorForm form = RouteId::kEmbeddings;
+    form.names.as_written = true;
+    response = ErrorResponse(form, answer.status, {});
+    if (!answer.is_logged) {
+      dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
+    }
   }
   co_await connection.Respond(std::move(response));
 }

@@ -14,6 +14,7 @@
 #include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/cors.h"
+#include "services/gateway/openai/embeddings/embeddings_api.h"
 #include "services/gateway/openai/generate_api.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/live/live_api.h"
@@ -61,6 +62,7 @@ class Api : public HttpHandler {
  private:
   boost::asio::awaitable<void> AnswerText(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
+  boost::asio::awaitable<void> AnswerEmbeddings(HttpConnection& connection, HttpRequest request);
   boost::asio::awaitable<void> WatchSteps(HttpConnection& connection, HttpRequest request);
   boost::asio::awaitable<void> AnswerLive(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
@@ -79,6 +81,7 @@ class Api : public HttpHandler {
 
   const ApiDependencies dependencies_;
   TextApi text_;
+  EmbeddingsApi embeddings_;
   StepsApi steps_;
   GenerateApi generations_;
   LiveApi live_{&generations_.live()};

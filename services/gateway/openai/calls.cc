@@ -81,18 +81,7 @@ absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
 // The same error, with the field's name in the body of /v1/responses.
 absl::Status WithResponsesName(const std::vector<int>& tool_places, const absl::Status& status) {
   const std::string field = protocol::FieldOf(status);
-  const std::string prefix = field + ": ";
-  std::string message(status.message());
-  if (field.empty() || !message.starts_with(prefix)) return status;
-  const absl::Status named =
-      protocol::FieldError(ResponsesParamOf(tool_places, field), message.substr(prefix.size()));
-  absl::Status renamed(status.code(), named.message());
-  for (const absl::Status* const source : {&status, &named}) {
-    source->ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
-      renamed.SetPayload(type, payload);
-    });
-  }
-  return renamed;
+  return field.empty() ? status : WithField(status, ResponsesParamOf(tool_places, field));
 }
 
 }  // namespace

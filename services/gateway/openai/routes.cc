@@ -33,6 +33,7 @@ constexpr Route kRoutes[] = {
      .path = "/v1/messages/count_tokens",
      .takes_post = true,
      .needs_key = true},
+    {.id = RouteId::kEmbeddings, .path = "/v1/embeddings", .takes_post = true, .needs_key = true},
     {.id = RouteId::kModels, .path = "/v1/models", .takes_get = true, .needs_key = true},
     {.id = RouteId::kModel, .path = "/v1/models/{model}", .takes_get = true, .needs_key = true},
     {.id = RouteId::kSteps, .path = "/v1/steps", .takes_get = true, .needs_key = true},

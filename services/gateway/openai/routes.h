@@ -25,6 +25,7 @@ enum class RouteId {
   kModel,  // its path has the model's name at the end
   kTokenize,
   kDetokenize,
+  kEmbeddings,
   kTokenizerInfo,
   kHealth,
   kHealthz,

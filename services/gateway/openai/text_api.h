@@ -6,12 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/gateway/openai/http/asked_calls.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/routes.h"
 #include "services/gateway/relay/text_service.h"
@@ -30,9 +28,8 @@ class TextApi {
   };
 
   // Both outlive the TextApi.
-  TextApi(TextService* service, const Clock* clock) : service_(service), clock_(clock) {}
-  // Waits until every call has ended.
-  ~TextApi();
+  TextApi(TextService* service, const Clock* clock)
+      : service_(service), clock_(clock), calls_(clock) {}
 
   // The answer to a request for one of the four. The connection's coroutine.
   boost::asio::awaitable<Answer> Serve(HttpConnection& connection, RouteId route,
@@ -46,8 +43,7 @@ class TextApi {
 
   TextService* const service_;
   const Clock* const clock_;
-  absl::Mutex mutex_;
-  int num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  AskedCalls calls_;
 };
 
 }  // namespace continuo::gateway::openai

@@ -506,7 +506,7 @@ TEST_F(ApiTest, AnUnknownPathSaysSoAndNamesWhatIsThere) {
       {"/openai/deployments/m/chat/completions", "Is it /v1/chat/completions?"},
       {"/V1/Models", "Is it /v1/models?"},
       {"/v1/x/tokenize", "Is it /v1/tokenize?"},
-      {"/v1/embeddings", "POST /v1/embeddings. The paths that are served: /, "},
+      {"/v1/moderations", "POST /v1/moderations. The paths that are served: /, "},
       {"/v1", "POST /v1. The paths that are served: /, "},
       {"/v1/audio?x=y", "POST /v1/audio. The"},
       {"/nothing", "/v1/models/{model}"},

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "services/base/check.h"
 #include "services/gateway/relay/text_service.h"
 #include "services/protocol/error.h"
 
@@ -101,7 +102,7 @@ class FakeTextService : public TextService {
     {
       absl::MutexLock lock(&mutex_);
       embeds_.push_back(request);
-      EXPECT_GT(call.num_bytes, 0);
+      CONTINUO_CHECK(call.num_bytes > 0);
     }
     v1::EmbedResponse response;
     for (int i = 0; i < request.inputs_size(); ++i) {

@@ -133,6 +133,20 @@ std::string ErrorJson(const ParamNames& names, const absl::Status& status) {
   return Dump(http_status, message, std::move(param), CodeOf(status));
 }
 
+absl::Status WithField(const absl::Status& status, std::string_view field) {
+  const std::string prefix = protocol::FieldOf(status) + ": ";
+  const std::string message(status.message());
+  if (prefix == ": " || !message.starts_with(prefix)) return status;
+  const absl::Status named = protocol::FieldError(field, message.substr(prefix.size()));
+  absl::Status renamed(status.code(), named.message());
+  for (const absl::Status* const source : {&status, &named}) {
+    source->ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
+      renamed.SetPayload(type, payload);
+    });
+  }
+  return renamed;
+}
+
 std::string ErrorJson(int http_status, std::string_view message, std::string_view code) {
   return Dump(http_status, message, nullptr, code.empty() ? OrderedJson() : OrderedJson(code));
 }

@@ -36,4 +36,7 @@ std::string ErrorJson(const ParamNames& names, const absl::Status& status);
 // The same for an error of HTTP itself.
 std::string ErrorJson(int http_status, std::string_view message, std::string_view code);
 
+// The same error, of a field of another name. A status without a field stays as it is.
+absl::Status WithField(const absl::Status& status, std::string_view field);
+
 }  // namespace continuo::gateway::openai

@@ -51,7 +51,7 @@ TEST_F(HttpServerTest, PathsAndMethodsThatAreNotThereAreRejected) {
   StartServer();
   EXPECT_EQ(Get("/index.html").result_int(), 404);
   EXPECT_EQ(Get("/v1/modelsx").result_int(), 404);
-  EXPECT_EQ(Post("/v1/embeddings", "{}").result_int(), 404);
+  EXPECT_EQ(Post("/v1/moderations", "{}").result_int(), 404);
   const HttpClient::Response wrong = Get(kChatPath);
   EXPECT_EQ(wrong.result_int(), 405);
   EXPECT_EQ(wrong["Allow"], "POST, OPTIONS");
