@@ -24,7 +24,7 @@ void ExpertOps::CheckExperts(const Tensor& out, const Tensor& x, const ExpertMat
   CONTINUO_CHECK(out.rows() == num_entries);
   CONTINUO_CHECK(x.rows() == (by_entry ? num_entries : routes.weights.rows()));
   for (const Weight& expert : experts) {
-    CONTINUO_CHECK(expert.format == experts[0].format);
+    CONTINUO_CHECK(IsAlike(expert, experts[0]));
     CONTINUO_CHECK(expert.data.rows() == out.cols() && expert.data.cols() == x.cols());
   }
   CONTINUO_CHECK(routes.host_expert_begin.size() == experts.size() + 1 ||

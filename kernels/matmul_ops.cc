@@ -15,15 +15,38 @@ void CheckProduct(const Tensor& x, const Product& p) {
   CheckBias(p.bias, columns);
 }
 
-}  // namespace
-
-void MatMulOps::PackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
-                         const float* rows, int64_t n) {
+void CheckPacked(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
+                 int64_t n) {
   CONTINUO_CHECK(w.format != WeightFormat::kDense && first_row % kPackedRows == 0);
   CONTINUO_CHECK(n % kPackedRows == 0 || first_row + n == w.data.rows());
   CONTINUO_CHECK(n >= 0 && first_row >= 0 && first_row + n <= w.data.rows());
   CheckSplits(split_begin, w.data.cols());
+}
+
+}  // namespace
+
+void MatMulOps::PackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
+                         const float* rows, int64_t n) {
+  CheckPacked(w, split_begin, first_row, n);
   if (n > 0 && w.data.cols() > 0) DoPackRows(w, split_begin, first_row, rows, n);
+}
+
+void MatMulOps::PackGroups(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
+                           const GroupedRows& rows, int64_t n) {
+  CheckPacked(w, split_begin, first_row, n);
+  const GroupFormat& groups = w.groups;
+  CONTINUO_CHECK(w.format == WeightFormat::kInt8Panels || w.format == WeightFormat::kInt4Panels);
+  CONTINUO_CHECK(groups.size > 0);
+  CONTINUO_CHECK(groups.codes == GroupCodes::kIntegers ||
+                 (w.format == WeightFormat::kInt4Panels && !groups.has_minimum));
+  const int64_t whole = groups.scales == GroupScales::kShared ? groups.unit : groups.size;
+  for (const int64_t begin : split_begin) CONTINUO_CHECK(begin % whole == 0);
+  if (n > 0 && w.data.cols() > 0) DoPackGroups(w, split_begin, first_row, rows, n);
+}
+
+void MatMulOps::DoPackGroups(const Weight& /*w*/, std::span<const int64_t> /*split_begin*/,
+                             int64_t /*first_row*/, const GroupedRows& /*rows*/, int64_t /*n*/) {
+  CONTINUO_CHECK(!"this device keeps no integers of files");
 }
 
 void MatMulOps::MatMul(Tensor out, const MatMulInput& x, const Weight& w, Tensor bias) {

@@ -17,6 +17,16 @@ struct Product {
   Tensor bias;
 };
 
+// Rows of a matrix of integers in groups, as a file stores them (GroupFormat), one row after the
+// other. Integers are in the range of the format; a row has whole groups, of kShared whole units.
+struct GroupedRows {
+  const int8_t* integers;
+  const float* scales;  // of each group; of kShared whole numbers in the range of int8_t
+  const float* minima;  // likewise; not read where there are none
+  const float* shared_scales = nullptr;  // of kShared: of each unit, with which they are multiplied
+  const float* shared_minima = nullptr;
+};
+
 // Weight matrices and products with them. Rules of all ops: ops.h.
 //
 // `split_begin` are the K splits of a matrix as MatMulSplitK takes them, {0, in} for the other ops.
@@ -40,6 +50,10 @@ class MatMulOps {
   // multiple of kPackedRows, and so is n unless the rows are the last ones.
   void PackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
                 const float* rows, int64_t n);
+  // The same from integers, which are not rounded. Numbers that w.groups keeps as f16 are such. w
+  // has a GroupFormat and is kInt8Panels or kInt4Panels; the device is the CPU.
+  void PackGroups(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
+                  const GroupedRows& rows, int64_t n);
 
   // out = x · wᵀ (+ bias, f32 [out], may be empty). out has the activations' type or f32. Ranks on
   // equal devices that multiply the same get the same bits, which routing to experts depends on.
@@ -73,6 +87,9 @@ class MatMulOps {
  private:
   virtual void DoPackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
                           const float* rows, int64_t n) = 0;
+  // A device that supports WeightType::kStored overrides it.
+  virtual void DoPackGroups(const Weight& w, std::span<const int64_t> split_begin,
+                            int64_t first_row, const GroupedRows& rows, int64_t n);
   virtual void DoMatMul(const MatMulInput& x, const Product& product) = 0;
   virtual void DoMatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,
                               std::span<const int64_t> split_begin) = 0;

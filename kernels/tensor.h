@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/group_format.h"
+
 namespace continuo::kernels {
 
 enum class DType : uint8_t { kF32, kBF16, kF16, kI8, kI32, kF8 };  // kF8: e4m3
@@ -42,7 +44,9 @@ struct Tensor {
 // The numbers of a weight matrix. int8 and int4 have a scale for each row and group of columns; the
 // CPU rounds activations that they are multiplied with to int8 likewise, CUDA devices keep them
 // bf16. fp16 and fp8 (e4m3, with a scale for each row of both factors) are for CUDA devices.
-enum class WeightType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kFp8 };
+// Stored, for the CPU, are the integers of a quantised file: int8 or int4 by matrix, in the groups
+// that the file has.
+enum class WeightType : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kFp8, kStored };
 
 // The name in flags.
 constexpr const char* NameOf(WeightType type) {
@@ -59,6 +63,8 @@ constexpr const char* NameOf(WeightType type) {
       return "int4";
     case WeightType::kFp8:
       return "fp8";
+    case WeightType::kStored:
+      return "stored";
   }
   return "";
 }
@@ -74,7 +80,13 @@ inline constexpr int64_t kPackedRows = 16;
 struct Weight {
   Tensor data;  // [out, in]; packed ones have MatMulOps::WeightBytes instead of Tensor::bytes
   WeightFormat format = WeightFormat::kDense;
+  GroupFormat groups = {};  // of kInt8Panels and kInt4Panels
 };
+
+// True if products with both may read the same rounded activations.
+inline bool IsAlike(const Weight& a, const Weight& b) {
+  return a.format == b.format && a.groups == b.groups;
+}
 
 // The activations x of products, and optionally what the device's products read in their place: the
 // op that wrote x (AddSumNorm, GatedMatMul) put it into memory of the caller and returned this

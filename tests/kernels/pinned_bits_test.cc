@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "kernels/math/arithmetic.h"
 #include "kernels/math/exact_math.h"
+#include "tests/kernels/grouped_weight.h"
 #include "tests/kernels/host_tensor.h"
 #include "tests/kernels/packed_weight.h"
 #include "tests/kernels/paged_case.h"
@@ -83,6 +84,23 @@ void HashStates(kernels::Device& device, const Take& take) {
       take("UpdateStates", results);
       take("UpdateStates", states);
     }
+  }
+}
+
+// Products with the integers of files, in K splits of which one is empty. Each format has numbers
+// of its own, so that another one does not change them.
+template <typename Take>
+void HashGroups(kernels::Device& device, const Take& take) {
+  for (const GroupCase& c : GroupCases()) {
+    Random random(62);
+    const int64_t unit = c.groups.unit, k = 4 * unit;
+    const StoredMatrix stored(c, 45, k, random);
+    const std::vector<int64_t> cut = {0, unit, unit, 2 * unit, k};
+    const GroupedWeight w(device, stored, stored.Elements(), cut);
+    const HostTensor x = HostTensor::Of(kernels::DType::kBF16, 7, k, random, 1.7f);
+    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 7, 45);
+    device.ops().matmul.MatMulSplitK(out, x, w.weight(), cut);
+    take("MatMul stored " + c.name, out);
   }
 }
 
@@ -258,6 +276,7 @@ Hashes HashOps(kernels::Device& device) {
         y, squares, HostTensor::Of(kernels::DType::kF32, 1, 172, last), 172, 1e-5f, {2, 0});
     take("RmsNormBySquares in groups", y);
   }
+  HashGroups(device, take);
   return hashes;
 }
 
@@ -297,6 +316,23 @@ Hashes PinnedOf(const std::string& isa) {
       {"MatMul packed bf16", 0x3baa01a58bd5623b},
       {"MatMul packed int4", 0x0c2e63831405617a},
       {"MatMul packed int8", 0x0033c909f8fb264a},
+      {"MatMul stored IQ4_NL", 0x9e8e3d0fda11dd98},
+      {"MatMul stored IQ4_XS", 0xd0cc9805ca13ce1b},
+      {"MatMul stored MXFP4", 0x37790c582ca4bb98},
+      {"MatMul stored Q2_K", 0xb7b2b5cf7453d1d4},
+      {"MatMul stored Q3_K", 0x29a02be75c47aea0},
+      {"MatMul stored Q4_0", 0xb37a268a04721c38},
+      {"MatMul stored Q4_1", 0xb24b7be1fbfe326c},
+      {"MatMul stored Q4_K", 0x71f5ec682e324141},
+      {"MatMul stored Q5_1", 0x13779940e12b3c08},
+      {"MatMul stored Q5_K", 0x66ecd141262c2bb0},
+      {"MatMul stored Q6_K", 0xef3dc7bf9e7cdbe9},
+      {"MatMul stored Q8_0", 0xbe38b69e2d8d50db},
+      {"MatMul stored int4 by 128 with minima", 0x244ff60a53b50a3a},
+      {"MatMul stored int4 by 32 with minima", 0xb24b7be1fbfe326c},
+      {"MatMul stored int4 by 64 with minima", 0x8694fe68a507b7f2},
+      {"MatMul stored int4 by 8", 0x9b21feb6f435ad07},
+      {"MatMul stored int8 by 128 with minima", 0x466e754e745cf33f},
       {"ReluSquared", 0x6b08fa88e4c4ab61},
       {"RmsNormBySquares", 0xffa1b91fa550c835},
       {"RmsNormBySquares in groups", 0x59d945df94eb5346},

@@ -13,7 +13,7 @@ ALLOWED = {
     "kernels": "services/base",
     "kernels/math": "",
     "kernels/host": "services/base kernels",
-    "kernels/cpu/isa": "kernels/math kernels/host",
+    "kernels/cpu/isa": "kernels kernels/math kernels/host",
     "kernels/cpu/runtime": "services/base kernels kernels/host kernels/cpu/isa",
     "kernels/cpu/attention": "services/base kernels kernels/math kernels/host kernels/cpu/isa kernels/cpu/runtime",
     "kernels/cpu/matmul": "services/base kernels kernels/math kernels/host kernels/cpu/isa kernels/cpu/runtime",
@@ -41,7 +41,7 @@ ALLOWED = {
     "services/common/grpc": "services/base services/common services/protocol proto",
     "services/common/telemetry": "services/base services/base/net services/common services/protocol proto",
     "services/common/trust": "services/base services/common services/protocol",
-    "services/worker/gguf": "services/base kernels/math",
+    "services/worker/gguf": "services/base kernels kernels/math",
     "services/worker/quantised": "services/base kernels kernels/math",
     "services/worker/text": "services/base services/worker/gguf services/worker/text/response "
                             "services/worker/text/tokenizer_files",

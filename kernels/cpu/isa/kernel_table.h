@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/group_format.h"
 #include "kernels/host/group_constants.h"
 #include "kernels/math/arithmetic.h"
 
@@ -43,13 +44,23 @@ struct DotBlock {
 
 constexpr int kPanelColumns = 16;
 
+// The groups of a packed int8 or int4 matrix, and the bytes of a unit of a panel and of the scales
+// at its beginning.
+struct PanelGroups {
+  GroupFormat format;
+  uint8_t table[16];  // of codes that are no integers: the integer of each, plus 128
+  size_t header_bytes;
+  size_t unit_bytes;
+};
+
 // out[i * out_stride + j] = x row i · packed row j, over one K split of k elements. Rows of x are
 // bf16 elements, or int8 elements beside a scale and a sum for each group.
 //
 // bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
 // as integers, exactly; that sum becomes f32 and is multiplied by the weights' scale, then by the
-// row's; the groups are added in ascending order, from the first one on. Every product and
-// sum is rounded, so the bits are the same on every instruction set.
+// row's. With a minimum, minimum · (sum of the row's integers · the row's scale) is added to that.
+// The groups are added in ascending order, from the first one on. Every product and sum is rounded,
+// so the bits are the same on every instruction set.
 struct PanelBlock {
   float* out;
   size_t out_stride;
@@ -63,6 +74,7 @@ struct PanelBlock {
   size_t panel_stride;  // bytes
   size_t num_panels;
   size_t k;
+  const PanelGroups* groups;  // of int8 and int4
   const uint8_t* next;  // the first panel of what is likely read after this block; null: unknown
 };
 

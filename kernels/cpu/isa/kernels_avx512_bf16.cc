@@ -19,9 +19,11 @@ DEFINE_ADD_PRODUCTS(__m512, "vdpbf16ps")
 struct PairsTile {
   static constexpr size_t kRows = 12, kPanels = 2, kSmallM = 6, kSmallMPanels = 4;
   static constexpr size_t kElementBytes = 2;
-  static constexpr size_t kGroup = 0;
   static constexpr size_t kChunk = 256;
-  static constexpr size_t kUnit = 32, kUnitBytes = kUnit / 2 * 64;
+
+  INLINE static PanelUnit UnitOf(const PanelBlock&) {
+    return {.elements = 32, .bytes = 32 / 2 * 64, .groups = 0};
+  }
 
   template <size_t kM, size_t kP, bool kPrefetch = true>
   static void Tile(const TileArgs& t) {

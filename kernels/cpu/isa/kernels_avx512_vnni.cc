@@ -10,30 +10,52 @@ namespace {
 
 DEFINE_ADD_PRODUCTS(__m512i, "vpdpbusd")
 
-// Weights are unsigned with an offset, x is signed: Σ (w + offset) x - offset Σ x.
-template <int kBits>
+struct Words {
+  INLINE static __m512 Halves(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  INLINE static void Widen(float* out, const uint8_t* halves) {
+    _mm512_storeu_ps(out, Halves(halves));
+  }
+  INLINE static void Multiply(float* out, const uint8_t* bytes, const uint8_t* halves) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    const __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
+    _mm512_storeu_ps(out, _mm512_mul_ps(whole, Halves(halves)));
+  }
+};
+
+// Weights are unsigned with an offset, x is signed: Σ (w + offset) x - offset Σ x. kTable: four
+// bits stand for an integer of the groups' table.
+template <int kBits, bool kTable>
 struct QuantTile : QuantLayout<kBits, 512> {
   using Layout = QuantLayout<kBits, 512>;
-  using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
+  using Layout::kRun;
   static constexpr size_t kRows = 12, kPanels = 2, kSmallM = 6, kSmallMPanels = 4;
 
   // Computes the integer sums of one group, then adds them to `out`, scaled. It is a function of
   // its own, since GCC 12 copies the accumulators if a loop over groups is around it.
   template <size_t kM, size_t kP, bool kFirst>
-  __attribute__((noinline)) static void AddGroup(const TileArgs& t, const uint8_t* group_w,
-                                                 const uint8_t* group_x, size_t group,
-                                                 size_t bytes) {
+  __attribute__((noinline)) static void AddGroup(const TileArgs& t, const GroupNumbers* numbers,
+                                                 const uint8_t* runs, const uint8_t* group_x,
+                                                 size_t group, size_t bytes) {
     const uint8_t* w[kP];
-    UNROLL for (size_t p = 0; p < kP; ++p) w[p] = group_w + p * t.panel_stride;
+    UNROLL for (size_t p = 0; p < kP; ++p) w[p] = runs + p * t.panel_stride;
     XRows<kM> x(group_x, t.x_stride);
     __m512i acc[kM][kP];
+    const bool has_minimum = numbers[0].minima != nullptr;
+    const int32_t offset = kBits == 8 || kTable ? 128 : has_minimum ? 0 : 8;
     UNROLL for (size_t i = 0; i < kM; ++i) {
       const int32_t sum = t.x_sums[i * t.group_stride + group];
-      const __m512i start = _mm512_set1_epi32(-(kBits == 8 ? 128 : 8) * sum);
+      const __m512i start = _mm512_set1_epi32(-offset * sum);
       UNROLL for (size_t p = 0; p < kP; ++p) acc[i][p] = start;
     }
     const size_t ahead = t.ahead;
-    for (size_t at = 64; at < bytes; at += 64, x.Advance(kRun)) {
+    __m512i table = {};
+    if (kTable) {
+      table = _mm512_broadcast_i32x4(
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(t.groups->table)));
+    }
+    for (size_t at = 0; at < bytes; at += 64, x.Advance(kRun)) {
       __m512i low[kP], high[kP];
       UNROLL for (size_t p = 0; p < kP; ++p) {
         low[p] = _mm512_loadu_si512(w[p] + at);
@@ -43,45 +65,71 @@ struct QuantTile : QuantLayout<kBits, 512> {
           high[p] = _mm512_and_si512(_mm512_srli_epi16(low[p], 4), mask);
           low[p] = _mm512_and_si512(low[p], mask);
         }
+        if (kTable) {
+          high[p] = _mm512_shuffle_epi8(table, high[p]);
+          low[p] = _mm512_shuffle_epi8(table, low[p]);
+        }
       }
       UNROLL for (size_t i = 0; i < kM; ++i) {
         AddProducts<kP>(acc[i], low, x.Row(i));
         if (kBits == 4) AddProducts<kP>(acc[i], high, x.Row(i) + 4);
       }
     }
+    if (has_minimum) {
+      Finish<kM, kP, kFirst, true>(t, numbers, group, acc);
+    } else {
+      Finish<kM, kP, kFirst, false>(t, numbers, group, acc);
+    }
+  }
+
+  template <size_t kM, size_t kP, bool kFirst, bool kMinimum>
+  INLINE static void Finish(const TileArgs& t, const GroupNumbers* numbers, size_t group,
+                            const __m512i (&acc)[kM][kP]) {
     const float* x_scales = t.x_scales + group;
+    const int32_t* x_sums = t.x_sums + group;
     float* out = t.out;
-    UNROLL for (size_t i = 0; i < kM; ++i, x_scales += t.group_stride, out += t.out_stride) {
+    UNROLL for (size_t i = 0; i < kM; ++i) {
       const __m512 x_scale = _mm512_set1_ps(*x_scales);
+      const __m512 x_sum = _mm512_set1_ps(static_cast<float>(*x_sums) * *x_scales);
       UNROLL for (size_t p = 0; p < kP; ++p) {
-        const __m512 scales = _mm512_loadu_ps(reinterpret_cast<const float*>(w[p]));
-        const __m512 product =
+        const __m512 scales = _mm512_loadu_ps(numbers[p].scales);
+        __m512 product =
             _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(acc[i][p]), scales), x_scale);
+        if (kMinimum) {
+          const __m512 minima = _mm512_loadu_ps(numbers[p].minima);
+          product = _mm512_add_ps(product, _mm512_mul_ps(minima, x_sum));
+        }
         float* const to = out + p * kPanelColumns;
         _mm512_storeu_ps(to, kFirst ? product : _mm512_add_ps(_mm512_loadu_ps(to), product));
       }
+      x_scales += t.group_stride;
+      x_sums += t.group_stride;
+      out += t.out_stride;
     }
   }
 
   template <size_t kM, size_t kP>
   static void Tile(const TileArgs& t) {
-    const uint8_t* w = t.w;
-    size_t group = 0;
-    for (size_t k = 0; k < t.k; k += kGroup, ++group, w += kGroupBytes) {
-      const size_t size = t.k - k < kGroup ? t.k - k : kGroup;
-      const size_t bytes = 64 + (size + kRun - 1) / kRun * 64;
-      if (t.first && group == 0) {
-        AddGroup<kM, kP, true>(t, w, t.x + k, group, bytes);
-      } else {
-        AddGroup<kM, kP, false>(t, w, t.x + k, group, bytes);
+    ForGroups<kRun>(t, [&](size_t group, size_t k, size_t size, const uint8_t* unit, size_t in_unit,
+                           const uint8_t* runs) {
+      alignas(64) float room[kP][2 * kPanelColumns];
+      GroupNumbers numbers[kP];
+      UNROLL for (size_t p = 0; p < kP; ++p) {
+        numbers[p] = NumbersOf<Words>(*t.groups, unit + p * t.panel_stride, in_unit, room[p]);
       }
-    }
+      const size_t bytes = (size + kRun - 1) / kRun * 64;
+      if (t.first && group == 0) {
+        AddGroup<kM, kP, true>(t, numbers, runs, t.x + k, group, bytes);
+      } else {
+        AddGroup<kM, kP, false>(t, numbers, runs, t.x + k, group, bytes);
+      }
+    });
   }
 };
 
 }  // namespace
 
-void Avx512VnniInt8(const PanelBlock& block) { Panels<QuantTile<8>>(block); }
-void Avx512VnniInt4(const PanelBlock& block) { Panels<QuantTile<4>>(block); }
+void Avx512VnniInt8(const PanelBlock& block) { Panels<QuantTile<8, false>>(block); }
+void Avx512VnniInt4(const PanelBlock& block) { Int4Panels<QuantTile>(block); }
 
 }  // namespace continuo::kernels::cpu

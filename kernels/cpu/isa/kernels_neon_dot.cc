@@ -16,7 +16,7 @@ INLINE int32x4_t AddProducts(int32x4_t acc, int8x16_t w, int8x16_t x) {
 
 }  // namespace
 
-void NeonDotInt8(const PanelBlock& block) { Panels<QuantTile<8>>(block); }
-void NeonDotInt4(const PanelBlock& block) { Panels<QuantTile<4>>(block); }
+void NeonDotInt8(const PanelBlock& block) { Panels<QuantTile<8, false>>(block); }
+void NeonDotInt4(const PanelBlock& block) { Int4Panels<QuantTile>(block); }
 
 }  // namespace continuo::kernels::cpu

@@ -156,47 +156,68 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 #include "kernels/cpu/isa/panel_matmul-inl.h"
 
-// acc[lane] += the products of one run of four.
-INLINE void AddRun(int32_t* acc, const uint8_t* w, int mask, int shift, const int8_t* x) {
+// acc[lane] += the products of one run of four. Where there is a table, it has the integers.
+INLINE void AddRun(int32_t* acc, const uint8_t* w, int mask, int shift, const uint8_t* table,
+                   const int8_t* x) {
   for (int j = 0; j < 4; ++j) {
     for (int lane = 0; lane < kPanelColumns; ++lane) {
-      acc[lane] += ((w[4 * lane + j] >> shift) & mask) * x[j];
+      const int code = (w[4 * lane + j] >> shift) & mask;
+      acc[lane] += (table != nullptr ? table[code] : code) * x[j];
     }
   }
 }
 
-template <int kBits>
+struct Words {
+  INLINE static void Widen(float* out, const uint8_t* halves) {
+    uint16_t bits[kPanelColumns];
+    memcpy(bits, halves, sizeof(bits));
+    for (int i = 0; i < kPanelColumns; i += 8) Store(out + i, LoadF16(bits + i));
+  }
+  INLINE static void Multiply(float* out, const uint8_t* bytes, const uint8_t* halves) {
+    Widen(out, halves);
+    for (int i = 0; i < kPanelColumns; ++i) {
+      out[i] *= static_cast<float>(static_cast<int8_t>(bytes[i]));
+    }
+  }
+};
+
+// kTable: four bits stand for an integer of the groups' table.
+template <int kBits, bool kTable>
 struct QuantTile : QuantLayout<kBits, 1024> {
   using Layout = QuantLayout<kBits, 1024>;
-  using Layout::kGroup, Layout::kRun, Layout::kGroupBytes;
+  using Layout::kRun;
   static constexpr size_t kRows = 1, kPanels = 1, kSmallM = 1, kSmallMPanels = 1;
 
   template <size_t kM, size_t kP>
   static void Tile(const TileArgs& t) {
-    const uint8_t* w = t.w;
-    size_t group = 0;
-    for (size_t k = 0; k < t.k; k += kGroup, ++group, w += kGroupBytes) {
-      const size_t size = t.k - k < kGroup ? t.k - k : kGroup;
+    const bool has_minimum = t.groups->format.has_minimum;
+    const int32_t offset = kBits == 8 || kTable ? 128 : has_minimum ? 0 : 8;
+    const uint8_t* const table = kTable ? t.groups->table : nullptr;
+    ForGroups<kRun>(t, [&](size_t group, size_t k, size_t size, const uint8_t* unit, size_t in_unit,
+                           const uint8_t* w) {
+      float room[2 * kPanelColumns];
+      const GroupNumbers numbers = NumbersOf<Words>(*t.groups, unit, in_unit, room);
       const int8_t* x = reinterpret_cast<const int8_t*>(t.x) + k;
       int32_t acc[kPanelColumns];
-      for (int32_t& a : acc) a = -(kBits == 8 ? 128 : 8) * t.x_sums[group];
-      size_t at = 64;
-      for (size_t run = 0; run < size; run += kRun, at += 64) {
-        AddRun(acc, w + at, kBits == 8 ? 255 : 15, 0, x + run);
-        if (kBits == 4) AddRun(acc, w + at, 15, 4, x + run + 4);
+      for (int32_t& a : acc) a = -offset * t.x_sums[group];
+      for (size_t run = 0; run < size; run += kRun, w += 64) {
+        AddRun(acc, w, kBits == 8 ? 255 : 15, 0, table, x + run);
+        if (kBits == 4) AddRun(acc, w, 15, 4, table, x + run + 4);
       }
-      const float* scales = reinterpret_cast<const float*>(w);
+      const float x_scale = t.x_scales[group];
+      const float sum = static_cast<float>(t.x_sums[group]) * x_scale;
       for (int lane = 0; lane < kPanelColumns; ++lane) {
-        const float product = static_cast<float>(acc[lane]) * scales[lane] * t.x_scales[group];
+        float product = static_cast<float>(acc[lane]) * numbers.scales[lane] * x_scale;
+        if (has_minimum) product += numbers.minima[lane] * sum;
         t.out[lane] = t.first && group == 0 ? product : t.out[lane] + product;
       }
-    }
+    });
   }
 };
 
 }  // namespace
 
 constinit const KernelTable kScalarKernels =
-    MakeTable("scalar", {nullptr, Panels<QuantTile<8>>, Panels<QuantTile<4>>});
+    MakeTable("scalar", {nullptr, Panels<QuantTile<8, false>>, Int4Panels<QuantTile>});
 
 }  // namespace continuo::kernels::cpu

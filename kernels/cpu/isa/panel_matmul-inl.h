@@ -6,23 +6,91 @@
 //   T::kSmallM, T::kSmallMPanels  up to kSmallM rows, tiles are kSmallMPanels wide
 //   T::kChunk                     elements of k that a tile takes at most before the next rows have
 //                                 a turn
-//   T::kUnit, T::kUnitBytes       that a chunk is a multiple of; their bytes in a panel
+//   T::UnitOf(block)              what a chunk is a multiple of
 //   T::Tile<rows, panels>(args)
 //
 // A chunk of a few panels stays in the L1 cache while all rows use it; meanwhile the next one is
 // prefetched into the L2 cache. No include guard: not a header.
 
-// The layout that tiles of int8 and int4 share: a group is its scales, then runs of elements; a
+struct PanelUnit {
+  size_t elements;
+  size_t bytes;   // in a panel
+  size_t groups;  // whose scales rows of x have
+};
+
+// What tiles of int8 and int4 share: a unit is the scales of its groups, then runs of elements; a
 // chunk takes kInt8Chunk elements of int8, and as many bytes of int4.
 template <int kBits, size_t kInt8Chunk>
 struct QuantLayout {
   static constexpr size_t kElementBytes = 1;
-  static constexpr size_t kGroup = kBits == 8 ? kInt8Group : kInt4Group;
   static constexpr size_t kRun = kBits == 8 ? 4 : 8;  // elements in four bytes
-  static constexpr size_t kGroupBytes = (kGroup / kRun + 1) * 64;
   static constexpr size_t kChunk = kBits == 8 ? kInt8Chunk : 2 * kInt8Chunk;
-  static constexpr size_t kUnit = kGroup, kUnitBytes = kGroupBytes;
+
+  INLINE static PanelUnit UnitOf(const PanelBlock& b) {
+    const GroupFormat& f = b.groups->format;
+    return {static_cast<size_t>(f.unit), b.groups->unit_bytes,
+            static_cast<size_t>(f.unit / f.size)};
+  }
 };
+
+// What the elements of a group in one panel are multiplied by, and what is added: kPanelColumns
+// each. Null minima: there are none.
+struct GroupNumbers {
+  const float* scales;
+  const float* minima;
+};
+
+// Reads the numbers of group `group` of a unit, if need be into `room` [2 * kPanelColumns]. Words:
+//
+//   Widen(out, halves)          kPanelColumns f16 as f32
+//   Multiply(out, bytes, halves)  the same times as many signed bytes; exact
+template <class Words>
+INLINE GroupNumbers NumbersOf(const PanelGroups& groups, const uint8_t* unit, size_t group,
+                              float* room) {
+  constexpr size_t kHalves = 2 * kPanelColumns;  // bytes
+  const bool has_minimum = groups.format.has_minimum;
+  const size_t count = has_minimum ? 2 : 1;
+  switch (groups.format.scales) {
+    case GroupScales::kF32: {
+      const float* scales = reinterpret_cast<const float*>(unit) + group * count * kPanelColumns;
+      return {scales, has_minimum ? scales + kPanelColumns : nullptr};
+    }
+    case GroupScales::kF16: {
+      const uint8_t* at = unit + group * count * kHalves;
+      Words::Widen(room, at);
+      if (has_minimum) Words::Widen(room + kPanelColumns, at + kHalves);
+      break;
+    }
+    case GroupScales::kShared: {
+      const uint8_t* at = unit + count * (kHalves + group * kPanelColumns);
+      Words::Multiply(room, at, unit);
+      if (has_minimum) Words::Multiply(room + kPanelColumns, at + kPanelColumns, unit + kHalves);
+      break;
+    }
+  }
+  return {room, has_minimum ? room + kPanelColumns : nullptr};
+}
+
+// Calls body(group among those of x, its first element, elements, unit, group of the unit, runs in
+// the first panel) for each group of a tile.
+template <size_t kRun, class Args, class Body>
+INLINE void ForGroups(const Args& t, const Body& body) {
+  const PanelGroups& groups = *t.groups;
+  const size_t unit_size = static_cast<size_t>(groups.format.unit);
+  const size_t group_size = static_cast<size_t>(groups.format.size);
+  const uint8_t* unit = t.w;
+  size_t group = 0;
+  for (size_t k = 0; k < t.k; k += unit_size, unit += groups.unit_bytes) {
+    const size_t end = t.k - k < unit_size ? t.k : k + unit_size;
+    const uint8_t* runs = unit + groups.header_bytes;
+    size_t in_unit = 0;
+    for (size_t at = k; at < end; at += group_size, ++group, ++in_unit) {
+      const size_t size = end - at < group_size ? end - at : group_size;
+      body(group, at, size, unit, in_unit, runs);
+      runs += (size + kRun - 1) / kRun * 64;
+    }
+  }
+}
 
 struct TileArgs {
   float* out;
@@ -35,6 +103,7 @@ struct TileArgs {
   const uint8_t* w;
   size_t panel_stride;
   size_t k;
+  const PanelGroups* groups;
   bool first;    // out is written, not added to
   size_t ahead;  // bytes from a panel's chunk to the one that is read next
 };
@@ -72,22 +141,24 @@ template <class T, size_t kP>
 static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
   const uint8_t* const w = b.w + panel * b.panel_stride;
   const uint8_t* const next = panel + kP < b.num_panels ? w + kP * b.panel_stride : b.next;
-  const size_t num_units = (b.k + T::kUnit - 1) / T::kUnit;
-  const size_t max_units = T::kChunk / T::kUnit;
+  const PanelUnit size = T::UnitOf(b);
+  const size_t num_units = (b.k + size.elements - 1) / size.elements;
+  const size_t max_units = T::kChunk > size.elements ? T::kChunk / size.elements : 1;
   const size_t num_chunks = (num_units + max_units - 1) / max_units;
   for (size_t chunk = 0; chunk < num_chunks; ++chunk) {
     const size_t unit = num_units * chunk / num_chunks;
     const size_t end_unit = num_units * (chunk + 1) / num_chunks;
-    const size_t k = unit * T::kUnit, end_k = end_unit * T::kUnit;
-    TileArgs t;
+    const size_t k = unit * size.elements, end_k = end_unit * size.elements;
+    TileArgs t = {};
     t.out_stride = b.out_stride;
     t.x_stride = b.x_stride;
     t.group_stride = b.group_stride;
-    t.w = w + unit * T::kUnitBytes;
+    t.w = w + unit * size.bytes;
     t.panel_stride = b.panel_stride;
     t.k = (end_k < b.k ? end_k : b.k) - k;
+    t.groups = b.groups;
     t.first = chunk == 0;
-    t.ahead = (end_unit - unit) * T::kUnitBytes;
+    t.ahead = (end_unit - unit) * size.bytes;
     if (chunk + 1 == num_chunks) {
       t.ahead = next == nullptr
                     ? 0
@@ -98,9 +169,9 @@ static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
       const size_t end = b.num_rows * (tile + 1) / num_tiles;
       t.out = b.out + row * b.out_stride + panel * kPanelColumns;
       t.x = b.x + row * b.x_stride + k * T::kElementBytes;
-      if (T::kGroup > 0) {
-        t.x_scales = b.x_scales + row * b.group_stride + unit;
-        t.x_sums = b.x_sums + row * b.group_stride + unit;
+      if (size.groups > 0) {
+        t.x_scales = b.x_scales + row * b.group_stride + unit * size.groups;
+        t.x_sums = b.x_sums + row * b.group_stride + unit * size.groups;
       }
       TileOfRows<T, kP>(t, end - row);
     }
@@ -128,4 +199,11 @@ static void Panels(const PanelBlock& b) {
     PanelGroup<T, T::kPanels>(b, panel, num_tiles);
   }
   for (; panel < b.num_panels; ++panel) PanelGroup<T, 1>(b, panel, num_tiles);
+}
+
+// Tiles of int4 for codes that are integers, and for others.
+template <template <int, bool> class Tile>
+static void Int4Panels(const PanelBlock& b) {
+  if (b.groups->format.codes == GroupCodes::kIntegers) return Panels<Tile<4, false>>(b);
+  Panels<Tile<4, true>>(b);
 }

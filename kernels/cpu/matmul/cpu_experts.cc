@@ -175,7 +175,7 @@ void CpuExperts::DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& expe
 void CpuExperts::DoGatedExpertMatMul(Tensor gate, Tensor up, Tensor x, const ExpertMatrices& gates,
                                      const ExpertMatrices& ups, const ExpertRoutes& routes,
                                      GateFunction function) {
-  if (!IsPacked(gates) || gates.weights[0].format != ups.weights[0].format) {
+  if (!IsPacked(gates) || !IsAlike(gates.weights[0], ups.weights[0])) {
     ExpertOps::DoGatedExpertMatMul(gate, up, x, gates, ups, routes, function);
     return;
   }

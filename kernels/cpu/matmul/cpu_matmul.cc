@@ -21,6 +21,7 @@ WeightFormat CpuMatMul::FormatOf(WeightType type) const {
       return context_.kernels().panel_dots.bf16 != nullptr ? WeightFormat::kBF16Panels
                                                            : WeightFormat::kDense;
     case WeightType::kInt8:
+    case WeightType::kStored:  // or kInt4Panels, by matrix
       return WeightFormat::kInt8Panels;
     case WeightType::kInt4:
       return WeightFormat::kInt4Panels;
@@ -34,14 +35,14 @@ WeightFormat CpuMatMul::FormatOf(WeightType type) const {
 
 size_t CpuMatMul::WeightBytes(const Weight& w, std::span<const int64_t> split_begin) const {
   if (w.format == WeightFormat::kDense) return w.data.bytes();
-  const PanelLayout layout(w.format, split_begin);
+  const PanelLayout layout(w.format, split_begin, w.groups);
   return static_cast<size_t>(NumPanels(w.data.rows()) * layout.panel_bytes);
 }
 
 void CpuMatMul::DoPackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
                            const float* rows, int64_t n) {
   static_assert(kPackedRows % kPanelColumns == 0);
-  const PanelLayout layout(w.format, split_begin);
+  const PanelLayout layout(w.format, split_begin, w.groups);
   const int64_t k = w.data.cols();
   uint8_t* const first =
       static_cast<uint8_t*>(w.data.data) + first_row / kPanelColumns * layout.panel_bytes;
@@ -49,6 +50,18 @@ void CpuMatMul::DoPackRows(const Weight& w, std::span<const int64_t> split_begin
     const int64_t row = int64_t{panel} * kPanelColumns;
     PackPanel(layout, rows + row * k, k, std::min<int64_t>(kPanelColumns, n - row),
               first + panel * layout.panel_bytes);
+  });
+}
+
+void CpuMatMul::DoPackGroups(const Weight& w, std::span<const int64_t> split_begin,
+                             int64_t first_row, const GroupedRows& rows, int64_t n) {
+  const PanelLayout layout(w.format, split_begin, w.groups);
+  uint8_t* const first =
+      static_cast<uint8_t*>(w.data.data) + first_row / kPanelColumns * layout.panel_bytes;
+  context_.pool().Run(static_cast<int>(NumPanels(n)), [&](int panel, int) {
+    const int64_t row = int64_t{panel} * kPanelColumns;
+    PackGroupsPanel(layout, rows, row, std::min<int64_t>(kPanelColumns, n - row),
+                    first + panel * layout.panel_bytes);
   });
 }
 
@@ -71,7 +84,7 @@ void CpuMatMul::DoMatMul(const MatMulInput& x, const Product& product) {
 
 void CpuMatMul::DoMatMuls(const MatMulInput& x, std::span<const Product> products) {
   const auto is_alike = [&](const Product& p) {
-    return p.w.format == products[0].w.format && p.out.size() > 0;
+    return IsAlike(p.w, products[0].w) && p.out.size() > 0;
   };
   if (products[0].w.format == WeightFormat::kDense ||
       !std::all_of(products.begin(), products.end(), is_alike)) {
@@ -90,8 +103,7 @@ void CpuMatMul::DoMatMuls(const MatMulInput& x, std::span<const Product> product
 
 void CpuMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const Product& up,
                               GateFunction function, void* prepared) {
-  const WeightFormat format = gate.w.format;
-  if (format == WeightFormat::kDense || format != up.w.format) {
+  if (gate.w.format == WeightFormat::kDense || !IsAlike(gate.w, up.w)) {
     MatMulOps::DoGatedMatMul(x, gate, up, function, prepared);
     return;
   }

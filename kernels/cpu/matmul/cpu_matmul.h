@@ -34,6 +34,8 @@ class CpuMatMul : public MatMulOps {
  private:
   void DoPackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
                   const float* rows, int64_t n) override;
+  void DoPackGroups(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,
+                    const GroupedRows& rows, int64_t n) override;
   void DoMatMul(const MatMulInput& x, const Product& product) override;
   void DoMatMuls(const MatMulInput& x, std::span<const Product> products) override;
   void DoGatedMatMul(const MatMulInput& x, const Product& gate, const Product& up,

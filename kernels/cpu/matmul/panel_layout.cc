@@ -14,8 +14,6 @@
 namespace continuo::kernels::cpu {
 namespace {
 
-constexpr int64_t kScaleBytes = kPanelColumns * int64_t{sizeof(float)};
-
 // The number of elements of `in` in one run of a column.
 int64_t RunOf(WeightFormat format) {
   switch (format) {
@@ -33,19 +31,55 @@ int64_t RunOf(WeightFormat format) {
   return 0;
 }
 
-// Calls body(first element in the row, elements, byte in the panel) for each group.
+// The groups of a matrix, which says nothing where they are the format's own.
+GroupFormat GroupsOf(WeightFormat format, const GroupFormat& groups) {
+  if (groups.size != 0) return groups;
+  const auto size = static_cast<int32_t>(host::GroupSize(format));
+  return {.size = size, .unit = size};
+}
+
+int64_t HeaderBytes(const GroupFormat& groups) {
+  const int64_t of_each = groups.has_minimum ? 2 : 1, count = groups.unit / groups.size;
+  switch (groups.scales) {
+    case GroupScales::kF32:
+      return of_each * count * 4 * kPanelColumns;
+    case GroupScales::kF16:
+      return RoundUp(of_each * count * 2 * kPanelColumns, 64);
+    case GroupScales::kShared:
+      return RoundUp(of_each * (2 + count) * kPanelColumns, 64);
+  }
+  return 0;
+}
+
+// A group of one split in a panel.
+struct GroupPlace {
+  int64_t first, size;  // elements of the row
+  int64_t unit;         // byte in the panel where its unit begins
+  int64_t in_unit;      // groups of the unit before it
+  int64_t runs;         // byte in the panel where its elements begin
+};
+
+// Calls body(place) for each group; a split of bf16 is one.
 template <typename Body>
 void ForGroups(const PanelLayout& layout, const Body& body) {
-  const int64_t run = RunOf(layout.format), group_size = host::GroupSize(layout.format);
+  const int64_t run = RunOf(layout.format), size = layout.groups.format.size;
+  const int64_t unit_size = layout.groups.format.unit;
   for (int64_t i = 0; i < layout.num_splits(); ++i) {
-    const int64_t size = layout.split_size(i);
-    if (size == 0) continue;
-    const int64_t step = group_size == 0 ? size : group_size;
-    int64_t at = layout.weight_offset[i];
-    for (int64_t k = 0; k < size; k += step) {
-      const int64_t n = std::min(step, size - k);
-      body(layout.split_begin[i] + k, n, at);
-      at += (group_size == 0 ? 0 : kScaleBytes) + RoundUp(n, run) / run * 4 * kPanelColumns;
+    const int64_t begin = layout.split_begin[i], end = layout.split_begin[i + 1];
+    int64_t unit = layout.weight_offset[i];
+    if (size == 0) {
+      if (begin < end) body(GroupPlace{begin, end - begin, unit, 0, unit});
+      continue;
+    }
+    for (int64_t k = begin; k < end; k += unit_size) {
+      const int64_t unit_end = std::min(end, k + unit_size);
+      int64_t runs = unit + static_cast<int64_t>(layout.groups.header_bytes), in_unit = 0;
+      for (int64_t at = k; at < unit_end; at += size, ++in_unit) {
+        const int64_t n = std::min(size, unit_end - at);
+        body(GroupPlace{at, n, unit, in_unit, runs});
+        runs += RoundUp(n, run) / run * 4 * kPanelColumns;
+      }
+      unit += static_cast<int64_t>(layout.groups.unit_bytes);
     }
   }
 }
@@ -59,45 +93,128 @@ void PackBF16(const float* x, int64_t size, uint8_t* runs) {
   }
 }
 
-// A null x is a column beyond the last one, and becomes zeros.
-void PackInt8(const float* x, int64_t size, uint8_t* group, int64_t column) {
+// Writes integers of a group, whole runs of them, to the runs of a column.
+template <typename Integer>
+void PackIntegers(const PanelLayout& layout, const Integer* integers, int64_t size, int64_t column,
+                  uint8_t* runs) {
+  uint8_t* to = runs + 4 * column;
+  if (layout.format == WeightFormat::kInt8Panels) {
+    for (int64_t k = 0; k < size; k += 4, to += 4 * kPanelColumns) {
+      for (int64_t j = 0; j < 4; ++j) to[j] = static_cast<uint8_t>(integers[k + j] + 128);
+    }
+    return;
+  }
+  const auto pack = [&](auto code_of) {
+    for (int64_t k = 0; k < size; k += 8, to += 4 * kPanelColumns) {
+      for (int64_t j = 0; j < 4; ++j) {
+        const int low = code_of(integers[k + j]), high = code_of(integers[k + 4 + j]);
+        to[j] = static_cast<uint8_t>((low & 15) | high << 4);
+      }
+    }
+  };
+  const GroupFormat& groups = layout.groups.format;
+  if (groups.codes == GroupCodes::kIntegers) {
+    const int offset = groups.has_minimum ? 0 : 8;
+    return pack([offset](int integer) { return integer + offset; });
+  }
+  const uint8_t* const table = layout.groups.table;
+  pack([table](int integer) {
+    return static_cast<int>(std::find(table, table + 16, integer + 128) - table);
+  });
+}
+
+// Rounds the elements of a group. A null x is a column beyond the last one, and becomes zeros.
+void PackRounded(const PanelLayout& layout, const float* x, const GroupPlace& place, int64_t column,
+                 uint8_t* panel) {
   int32_t rounded[kMaxGroup] = {};
-  const float scale =
-      x == nullptr ? 0 : host::RoundGroup(WeightFormat::kInt8Panels, x, size, rounded);
-  std::memcpy(group + 4 * column, &scale, 4);
-  uint8_t* to = group + kScaleBytes + 4 * column;
-  for (int64_t k = 0; k < size; k += 4, to += 4 * kPanelColumns) {
-    for (int64_t j = 0; j < 4; ++j) to[j] = static_cast<uint8_t>(rounded[k + j] + 128);
+  const float scale = x == nullptr ? 0 : host::RoundGroup(layout.format, x, place.size, rounded);
+  std::memcpy(panel + place.unit + 4 * column, &scale, 4);
+  // Also what fills the last run up.
+  PackIntegers(layout, rounded, RoundUp(place.size, RunOf(layout.format)), column,
+               panel + place.runs);
+}
+
+void PutF32(uint8_t* to, int64_t column, float value) { std::memcpy(to + 4 * column, &value, 4); }
+
+// The value is an f16.
+void PutF16(uint8_t* to, int64_t column, float value) {
+  const uint16_t bits = ToF16(value);
+  std::memcpy(to + 2 * column, &bits, 2);
+}
+
+float F16At(const uint8_t* from, int64_t column) {
+  uint16_t bits;
+  std::memcpy(&bits, from + 2 * column, 2);
+  return FromF16(bits);
+}
+
+// Where the scales of a group lie: those of its elements, or with is_minimum its minima.
+uint8_t* ScalesOf(const GroupFormat& groups, uint8_t* unit, int64_t in_unit, bool is_minimum) {
+  const int64_t of_each = groups.has_minimum ? 2 : 1, second = is_minimum ? 1 : 0;
+  const int64_t at = in_unit * of_each + second;
+  switch (groups.scales) {
+    case GroupScales::kF32:
+      return unit + at * 4 * kPanelColumns;
+    case GroupScales::kF16:
+      return unit + at * 2 * kPanelColumns;
+    case GroupScales::kShared:
+      return unit + (of_each * 2 + at) * kPanelColumns;
+  }
+  return unit;
+}
+
+// Writes one number of a group, and of kShared the factor of its unit.
+void PutScale(const GroupFormat& groups, uint8_t* unit, int64_t in_unit, bool is_minimum,
+              int64_t column, float value, float shared) {
+  uint8_t* const to = ScalesOf(groups, unit, in_unit, is_minimum);
+  switch (groups.scales) {
+    case GroupScales::kF32:
+      return PutF32(to, column, value);
+    case GroupScales::kF16:
+      return PutF16(to, column, value);
+    case GroupScales::kShared:
+      to[column] = static_cast<uint8_t>(static_cast<int8_t>(value));
+      return PutF16(unit + (is_minimum ? 2 * kPanelColumns : 0), column, shared);
   }
 }
 
-void PackInt4(const float* x, int64_t size, uint8_t* group, int64_t column) {
-  int32_t rounded[kMaxGroup] = {};
-  const float scale =
-      x == nullptr ? 0 : host::RoundGroup(WeightFormat::kInt4Panels, x, size, rounded);
-  std::memcpy(group + 4 * column, &scale, 4);
-  uint8_t* to = group + kScaleBytes + 4 * column;
-  for (int64_t k = 0; k < size; k += 8, to += 4 * kPanelColumns) {
-    for (int64_t j = 0; j < 4; ++j) {
-      to[j] = static_cast<uint8_t>((rounded[k + j] + 8) | (rounded[k + 4 + j] + 8) << 4);
-    }
+float ScaleAt(const GroupFormat& groups, const uint8_t* unit, int64_t in_unit, bool is_minimum,
+              int64_t column) {
+  const uint8_t* const at = ScalesOf(groups, const_cast<uint8_t*>(unit), in_unit, is_minimum);
+  if (groups.scales == GroupScales::kF16) return F16At(at, column);
+  if (groups.scales == GroupScales::kShared) {
+    return F16At(unit + (is_minimum ? 2 * kPanelColumns : 0), column) *
+           static_cast<float>(static_cast<int8_t>(at[column]));
   }
+  float value;
+  std::memcpy(&value, at + 4 * column, 4);
+  return value;
 }
 
 }  // namespace
 
-PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> splits)
+PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> splits, const GroupFormat& g)
     : format(f), split_begin(splits) {
   CONTINUO_CHECK(num_splits() >= 1 && num_splits() <= kNumSplits);
-  const int64_t run = RunOf(format), group_size = host::GroupSize(format);
-  const int64_t x_element = format == WeightFormat::kBF16Panels ? 2 : 1;
+  const int64_t run = RunOf(format);
+  const bool is_bf16 = format == WeightFormat::kBF16Panels;
+  int64_t unit = 0, header = 0, group_size = 0;
+  if (!is_bf16) {
+    const GroupFormat own = GroupsOf(format, g);
+    CONTINUO_CHECK(own.size > 0 && own.size % 8 == 0 && own.unit > 0 && own.unit % own.size == 0);
+    unit = own.unit, group_size = own.size, header = HeaderBytes(own);
+    groups.format = own;
+    groups.header_bytes = static_cast<size_t>(header);
+    groups.unit_bytes = static_cast<size_t>(header + unit / run * 4 * kPanelColumns);
+    const int8_t* const table = own.codes == GroupCodes::kIq4 ? kIq4Integers : kFp4Integers;
+    for (int i = 0; i < 16; ++i) groups.table[i] = static_cast<uint8_t>(table[i] + 128);
+  }
   for (int64_t i = 0; i < num_splits(); ++i) {
     const int64_t size = split_size(i), padded = RoundUp(size, run);
-    const int64_t groups = group_size == 0 ? 0 : (size + group_size - 1) / group_size;
-    weight_offset[i + 1] =
-        weight_offset[i] + groups * kScaleBytes + padded / run * 4 * kPanelColumns;
-    x_offset[i + 1] = x_offset[i] + padded * x_element;
-    group_offset[i + 1] = group_offset[i] + groups;
+    const int64_t units = is_bf16 ? 0 : (size + unit - 1) / unit;
+    weight_offset[i + 1] = weight_offset[i] + units * header + padded / run * 4 * kPanelColumns;
+    x_offset[i + 1] = x_offset[i] + padded * (is_bf16 ? 2 : 1);
+    group_offset[i + 1] = group_offset[i] + (is_bf16 ? 0 : (size + group_size - 1) / group_size);
   }
   panel_bytes = weight_offset[num_splits()];
 }
@@ -105,38 +222,70 @@ PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> splits)
 void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int64_t n,
                uint8_t* panel) {
   CONTINUO_CHECK(n >= 1 && n <= kPanelColumns);
+  CONTINUO_CHECK(layout.groups.format == GroupsOf(layout.format, {}));
   std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
-  ForGroups(layout, [&](int64_t first, int64_t size, int64_t at) {
+  ForGroups(layout, [&](const GroupPlace& place) {
     for (int64_t column = 0; column < kPanelColumns; ++column) {
-      const float* x = column < n ? rows + column * stride + first : nullptr;
-      if (layout.format == WeightFormat::kInt8Panels) {
-        PackInt8(x, size, panel + at, column);
-      } else if (layout.format == WeightFormat::kInt4Panels) {
-        PackInt4(x, size, panel + at, column);
+      const float* x = column < n ? rows + column * stride + place.first : nullptr;
+      if (layout.format != WeightFormat::kBF16Panels) {
+        PackRounded(layout, x, place, column, panel);
       } else if (x != nullptr) {
-        PackBF16(x, size, panel + at + 4 * column);
+        PackBF16(x, place.size, panel + place.runs + 4 * column);
       }
     }
   });
 }
 
-void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, float* out) {
-  ForGroups(layout, [&](int64_t first, int64_t size, int64_t at) {
-    for (int64_t k = 0; k < size; ++k) {
-      if (layout.format == WeightFormat::kBF16Panels) {
-        uint16_t bits;
-        std::memcpy(&bits, panel + at + k / 2 * 4 * kPanelColumns + row * 4 + k % 2 * 2, 2);
-        out[first + k] = FromBF16(bits);
-        continue;
+void PackGroupsPanel(const PanelLayout& layout, const GroupedRows& rows, int64_t first, int64_t n,
+                     uint8_t* panel) {
+  CONTINUO_CHECK(n >= 1 && n <= kPanelColumns && layout.format != WeightFormat::kBF16Panels);
+  const GroupFormat& groups = layout.groups.format;
+  const int64_t columns = layout.split_begin[layout.num_splits()];
+  std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
+  ForGroups(layout, [&](const GroupPlace& place) {
+    for (int64_t column = 0; column < n; ++column) {
+      const int64_t row = first + column;
+      const int64_t group = (row * columns + place.first) / groups.size;
+      const bool is_shared = groups.scales == GroupScales::kShared;
+      const int64_t unit = is_shared ? (row * columns + place.first) / groups.unit : 0;
+      PutScale(groups, panel + place.unit, place.in_unit, false, column, rows.scales[group],
+               is_shared ? rows.shared_scales[unit] : 0);
+      if (groups.has_minimum) {
+        PutScale(groups, panel + place.unit, place.in_unit, true, column, rows.minima[group],
+                 is_shared ? rows.shared_minima[unit] : 0);
       }
-      float scale;
-      std::memcpy(&scale, panel + at + row * 4, 4);
-      const int64_t run = RunOf(layout.format);
-      const int byte = panel[at + kScaleBytes + k / run * 4 * kPanelColumns + row * 4 + k % 4];
-      const int value = layout.format == WeightFormat::kInt8Panels
-                            ? byte - 128
-                            : ((byte >> (k % run < 4 ? 0 : 4)) & 15) - 8;
-      out[first + k] = static_cast<float>(value) * scale;
+      PackIntegers(layout, rows.integers + row * columns + place.first, place.size, column,
+                   panel + place.runs);
+    }
+  });
+}
+
+void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, float* out) {
+  const GroupFormat& groups = layout.groups.format;
+  const int64_t run = RunOf(layout.format);
+  ForGroups(layout, [&](const GroupPlace& place) {
+    const uint8_t* const runs = panel + place.runs + 4 * row;
+    float* const to = out + place.first;
+    if (layout.format == WeightFormat::kBF16Panels) {
+      for (int64_t k = 0; k < place.size; ++k) {
+        uint16_t bits;
+        std::memcpy(&bits, runs + k / 2 * 4 * kPanelColumns + k % 2 * 2, 2);
+        to[k] = FromBF16(bits);
+      }
+      return;
+    }
+    const uint8_t* const unit = panel + place.unit;
+    const float scale = ScaleAt(groups, unit, place.in_unit, false, row);
+    const float minimum = groups.has_minimum ? ScaleAt(groups, unit, place.in_unit, true, row) : 0;
+    for (int64_t k = 0; k < place.size; ++k) {
+      const int byte = runs[k / run * 4 * kPanelColumns + k % 4];
+      const int code = (byte >> (k % run < 4 ? 0 : 4)) & 15;
+      const int value = layout.format == WeightFormat::kInt8Panels ? byte - 128
+                        : groups.codes != GroupCodes::kIntegers
+                            ? layout.groups.table[code] - 128
+                            : code - (groups.has_minimum ? 0 : 8);
+      to[k] = static_cast<float>(value) * scale;
+      if (groups.has_minimum) to[k] += minimum;
     }
   });
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/math/arithmetic.h"
+#include "kernels/matmul_ops.h"
 #include "kernels/tensor.h"
 
 namespace continuo::kernels::cpu {
@@ -15,22 +16,28 @@ namespace continuo::kernels::cpu {
 inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // The layout of a packed matrix [out, in] in memory: panels of kPanelColumns outputs, filled up
-// with zeros; in a panel the K splits of `in`, one after another; in a split groups of GroupSize
-// elements, the last perhaps shorter; in a group kPanelColumns f32 scales (not in bf16), then for
-// every 2 (bf16), 4 (int8) or 8 (int4) elements of `in` kPanelColumns runs of them. A group is
+// with zeros; in a panel the K splits of `in`, one after another; in a split (not of bf16) units of
+// GroupFormat::unit elements, the last perhaps shorter; in a unit the scales of its groups, then
+// for every 2 (bf16), 4 (int8) or 8 (int4) elements of `in` kPanelColumns runs of them. A group is
 // padded with zeros to whole runs. The bytes are the same on every instruction set.
 //
-// int8: an element is its byte less 128, times the scale. int4: its nibble less 8, times the scale;
-// the low nibbles of a run's 4 bytes are its first four elements.
+// Scales of a unit, each kPanelColumns numbers: of kF32 and kF16 those of a group, then its minima,
+// group by group; of kShared the f16 of all groups, those of their minima, then likewise a byte for
+// each. Zeros fill them up to a multiple of 64 bytes.
+//
+// int8: an integer is its byte less 128. int4: its nibble, less 8 where there is no minimum; the
+// low nibbles of a run's 4 bytes are its first four elements.
 struct PanelLayout {
-  // `split_begin` as MatMulOps takes it; it outlives this.
-  PanelLayout(WeightFormat format, std::span<const int64_t> split_begin);
+  // `split_begin` as MatMulOps takes it; it outlives this. `groups` as Weight has them.
+  PanelLayout(WeightFormat format, std::span<const int64_t> split_begin,
+              const GroupFormat& groups = {});
 
   int64_t num_splits() const { return static_cast<int64_t>(split_begin.size()) - 1; }
   int64_t split_size(int64_t i) const { return split_begin[i + 1] - split_begin[i]; }
 
   WeightFormat format;
   std::span<const int64_t> split_begin;
+  PanelGroups groups = {};  // of int8 and int4
   int64_t panel_bytes = 0;
   // Where each split begins, and the end: bytes in a panel; bytes and groups of a packed row of x.
   int64_t weight_offset[kNumSplits + 1] = {};
@@ -55,7 +62,12 @@ inline int64_t NumPanels(int64_t columns) { return (columns + kPanelColumns - 1)
 void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int64_t n,
                uint8_t* panel);
 
-// Unpacks row `row` of a panel.
+// Packs rows [first, first + n) of `rows` to a panel of int8 or int4, n ≤ kPanelColumns, as
+// MatMulOps::PackGroups does.
+void PackGroupsPanel(const PanelLayout& layout, const GroupedRows& rows, int64_t first, int64_t n,
+                     uint8_t* panel);
+
+// Unpacks row `row` of a panel. An element of a group is the product rounded, then the sum.
 void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, float* out);
 
 }  // namespace continuo::kernels::cpu

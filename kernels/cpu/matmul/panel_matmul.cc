@@ -6,7 +6,6 @@
 
 #include "kernels/cpu/matmul/split_sum.h"
 #include "kernels/cpu/runtime/rows.h"
-#include "kernels/host/group_rounding.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {
@@ -61,7 +60,7 @@ void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_ro
     }
   };
   const auto pack_quantised = [&](int64_t row, const float* in) {
-    const int64_t group_size = host::GroupSize(layout.format);
+    const int64_t group_size = layout.groups.format.size;
     for (int64_t i = 0; i < layout.num_splits(); ++i) {
       const int64_t size = layout.split_size(i);
       uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
@@ -90,7 +89,7 @@ void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_ro
 
 void PanelMatMul::Run(std::span<const PanelProduct> products, Tensor x, const int32_t* x_rows,
                       int64_t num_rows, std::span<const int64_t> split_begin) {
-  const PanelLayout layout(products[0].w.format, split_begin);
+  const PanelLayout layout(products[0].w.format, split_begin, products[0].w.groups);
   const int num_threads = context_.num_threads();
   const PackedRows packed = RoomForRows(layout, std::min(num_rows, kMaxSlab));
   for (int64_t first = 0; first < num_rows; first += kMaxSlab) {
@@ -139,6 +138,7 @@ void PanelMatMul::Multiply(const PanelLayout& layout, const PackedRows& packed,
       block.panel_stride = static_cast<size_t>(layout.panel_bytes);
       block.num_panels = static_cast<size_t>(item.num_panels);
       block.k = static_cast<size_t>(layout.split_size(i));
+      block.groups = &layout.groups;
       dots(block);
     }
   };

@@ -20,8 +20,8 @@ class PanelMatMul {
   // `context` outlives this.
   explicit PanelMatMul(CpuContext& context) : context_(context), kernels_(context.kernels()) {}
 
-  // Products with matrices of one packed format. They count num_rows rows, and x_rows names the row
-  // of x that each of those is; null: as they come.
+  // Products with matrices of one packed format and one GroupFormat. They count num_rows rows, and
+  // x_rows names the row of x that each of those is; null: as they come.
   void Run(std::span<const PanelProduct> products, Tensor x, const int32_t* x_rows,
            int64_t num_rows, std::span<const int64_t> split_begin);
 

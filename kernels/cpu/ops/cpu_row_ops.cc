@@ -38,7 +38,8 @@ void CpuRowOps::DoEmbed(Tensor out, const Weight& table, Tensor token_ids, int f
   const auto* const ids = static_cast<const int32_t*>(token_ids.data);
   const bool is_dense = table.format == WeightFormat::kDense;
   const int64_t whole[] = {0, cols};
-  const PanelLayout layout(is_dense ? WeightFormat::kBF16Panels : table.format, whole);
+  const PanelLayout layout(is_dense ? WeightFormat::kBF16Panels : table.format, whole,
+                           table.groups);
   const auto widen = [&](int64_t row, float* to) {
     if (is_dense) {
       kernels_.widen[ElementOf(table.data.dtype)](to, At(table.data, row * cols), cols);

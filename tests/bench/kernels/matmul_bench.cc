@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul_bench --layers=qwen3-0.6b --isa=auto --threads=2 --weights=bf16 --rows=1,4,8,16,32,64,256
 //   [--n=3072 --k=1024 --splits=1] [--copies=N] [--rounds=7] [--clock=cpu] [--json=FILE]
-// Measures MatMul with weights (f32, f16, bf16, int8, int4) that come from memory (more of them
-// than caches hold; --copies=1: from the cache where they fit), for each shape of a model's layers
-// (qwen3-0.6b, llama-3.2-1b, llama-3.1-8b) or for one shape. Beside it stand the read bandwidth and
-// the peak of the path's multiplications at the same moment: a round measures bandwidth, peak,
-// MatMul, peak, bandwidth. A round counts where the ceiling moved by less than 5 % meanwhile.
-// Figures are medians of the first --rounds such rounds, of at most four times as many; a * says
-// that there were none, so that all count. --splits cuts k as that of attention's output and the
-// MLP's last product is cut, by MatMulSplitK. The roofline is min(peak, 2 · rows · columns · k ·
-// bandwidth / bytes of the matrix).
+// Measures MatMul with weights (f32, f16, bf16, int8, int4, or the integers of a type of GGUF:
+// Q4_0, Q4_1, Q4_K, Q8_0, Q6_K) that come from memory (more of them than caches hold; --copies=1:
+// from the cache where they fit), for each shape of a model's layers (qwen3-0.6b, llama-3.2-1b,
+// llama-3.1-8b) or for one shape. Beside it stand the read bandwidth and the peak of the path's
+// multiplications at the same moment: a round measures bandwidth, peak, MatMul, peak, bandwidth. A
+// round counts where the ceiling moved by less than 5 % meanwhile. Figures are medians of the first
+// --rounds such rounds, of at most four times as many; a * says that there were none, so that all
+// count. --splits cuts k as that of attention's output and the MLP's last product is cut, by
+// MatMulSplitK. The roofline is min(peak, 2 · rows · columns · k · bandwidth / bytes of the
+// matrix).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -54,6 +55,20 @@ const std::map<std::string, std::vector<Shape>> kLayers = {{"qwen3-0.6b",
                                                              {"down", 4096, 14336, 8},
                                                              {"head", 128256, 4096, 1}}}};
 
+struct Kept {
+  kernels::WeightFormat format;
+  kernels::GroupFormat groups;
+};
+
+// How --weights=stored keeps the types of GGUF, where no K split cuts a group.
+const std::map<std::string, Kept> kStored = {
+    {"Q4_0", {kernels::WeightFormat::kInt4Panels, {32, 64, kernels::GroupScales::kF16, false}}},
+    {"Q4_1", {kernels::WeightFormat::kInt4Panels, {32, 32, kernels::GroupScales::kF16, true}}},
+    {"Q4_K", {kernels::WeightFormat::kInt4Panels, {32, 128, kernels::GroupScales::kShared, true}}},
+    {"Q8_0", {kernels::WeightFormat::kInt8Panels, {32, 64, kernels::GroupScales::kF16, false}}},
+    {"Q6_K",
+     {kernels::WeightFormat::kInt8Panels, {16, 128, kernels::GroupScales::kShared, false}}}};
+
 struct Round {
   double bandwidth, peak, seconds;
 };
@@ -72,6 +87,10 @@ class Bench {
     if (const auto it = packed.find(type_); it != packed.end()) {
       format_ = device.ops().matmul.FormatOf(it->second);
     }
+    if (const auto it = kStored.find(type_); it != kStored.end()) {
+      format_ = it->second.format;
+      groups_ = it->second.groups;
+    }
     const bool avx512 = device.name().find("avx512") != std::string::npos;
     unit_ = !avx512                                         ? Ceilings::Unit::kFma256
             : format_ == kernels::WeightFormat::kDense      ? Ceilings::Unit::kFma512
@@ -88,6 +107,7 @@ class Bench {
                                : kernels::DType::kBF16,
               {shape.n, shape.k, 1}};
     w.format = format_;
+    w.groups = groups_;
     std::vector<int64_t> split_begin;
     for (int i = 0; i <= shape.splits; ++i) split_begin.push_back(shape.k * i / shape.splits);
     const auto bytes = static_cast<int64_t>(device_.ops().matmul.WeightBytes(w, split_begin));
@@ -187,6 +207,7 @@ class Bench {
   const Flags& flags_;
   const std::string type_;
   kernels::WeightFormat format_ = kernels::WeightFormat::kDense;
+  kernels::GroupFormat groups_;
   Ceilings::Unit unit_;
   Ceilings ceilings_;
   size_t num_still_ = 0;
