@@ -60,9 +60,16 @@ def families(registry):
                named_by([family["architecture"], family["model_type"]], FAMILY_TESTS))
 
 
+def kept(integers):
+    """How --weights=stored keeps a type."""
+    if integers is None:
+        return "–"
+    return f"int{integers['bits']} by {integers['group']}{', minima' if integers['has_minimum'] else ''}"
+
+
 def stored_types(registry):
     for stored in registry["stored_types"]:
-        yield (f"`{stored['name']}`", f"{stored['bits']:.4g}", str(stored["block"]),
+        yield (f"`{stored['name']}`", f"{stored['bits']:.4g}", str(stored["block"]), kept(stored.get("integers")),
                named_by([stored["name"], f"Type.{stored['name']}"], TYPE_TESTS))
 
 
@@ -72,7 +79,7 @@ def tables():
     yield "families", rows(
         ("architecture", "`model_type`", "in GGUF files", "mechanisms of its default configuration", "compared with"),
         families(registry))
-    yield "stored", rows(("type", "bits a weight", "weights of a block", "compared with"), stored_types(registry))
+    yield "stored", rows(("type", "bits a weight", "weights of a block", "`--weights=stored`", "compared with"), stored_types(registry))
     yield "computed", rows(("flag", "values"), [
         ("`--weights`", ", ".join(f"`{v}`" for v in registry["weights"])),
         ("`--kv_dtype`", ", ".join(f"`{v}`" for v in registry["kv"]))])

@@ -41,10 +41,12 @@ Json EmbeddingJson(const EmbeddingFacts& embedding) {
 }
 
 Json ComputedJson(const model::LoadEstimate& e) {
-  return {{"weights", kernels::NameOf(e.types.weights)},
-          {"activations", model::TypeName(e.types.activations)},
-          {"kv", model::TypeName(e.types.kv)},
-          {"backend", e.backend_name}};
+  Json json = {{"weights", kernels::NameOf(e.types.weights)},
+               {"activations", model::TypeName(e.types.activations)},
+               {"kv", model::TypeName(e.types.kv)},
+               {"backend", e.backend_name}};
+  if (!e.kept.empty()) json["kept"] = e.kept;
+  return json;
 }
 
 Json MemoryJson(const ModelFacts& facts) {

@@ -85,6 +85,7 @@ void AddMemory(const ModelFacts& facts, std::string& out) {
                     model::TypeName(e.types.activations), ", keys and values ",
                     model::TypeName(e.types.kv), ", on ", e.backend_name),
        out);
+  for (const std::string& kept : e.kept) Line("", kept, out);
   Line("memory",
        absl::StrCat(Size(e.weight_bytes), " weights, ", Size(e.scratch_bytes),
                     " activations of the largest step"),

@@ -4,6 +4,7 @@
 #include "nlohmann/json.hpp"
 #include "services/worker/describe/mechanisms.h"
 #include "services/worker/gguf/gguf_names.h"
+#include "services/worker/gguf/integer_blocks.h"
 #include "services/worker/gguf/pre_tokenizers.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
@@ -60,10 +61,15 @@ Json FamiliesJson() {
 Json StoredTypesJson() {
   Json types = Json::array();
   for (const model::StoredType& type : model::StoredTypes()) {
-    types.push_back(
-        {{"name", type.name},
-         {"block", type.block},
-         {"bits", 8.0 * static_cast<double>(type.bytes) / static_cast<double>(type.block)}});
+    Json json = {{"name", type.name},
+                 {"block", type.block},
+                 {"bits", 8.0 * static_cast<double>(type.bytes) / static_cast<double>(type.block)}};
+    if (const gguf::IntegerType* const integers = gguf::FindIntegerType(type.name)) {
+      json["integers"] = {{"bits", integers->bits},
+                          {"group", integers->group},
+                          {"has_minimum", integers->has_minimum}};
+    }
+    types.push_back(std::move(json));
   }
   return types;
 }

@@ -145,7 +145,80 @@ void DecodeRows(const Matrix& m, int64_t row, int64_t num_rows, int64_t column, 
   }
 }
 
+// The code that is stored as the integer 0.
+int IntegerOffset(const Matrix& m, const IntegerForm& form) {
+  if (m.codes == Codes::kInt8 || m.codes == Codes::kFloat4) return 0;
+  if (form.bits == 8) return 128;
+  return form.has_minimum ? 0 : 8;
+}
+
 }  // namespace
+
+std::optional<IntegerForm> Matrix::integer_form() const {
+  if (group_of != nullptr || codes == Codes::kFloat8) return std::nullopt;
+  IntegerForm form = {.columns = std::min(shared_columns, columns)};
+  switch (codes) {
+    case Codes::kFloat4:
+      form.bits = 4;
+      form.codes = kernels::GroupCodes::kFp4;
+      break;
+    case Codes::kInt8:
+    case Codes::kBiasedInt8:
+    case Codes::kGptq8:
+      form.bits = 8;
+      break;
+    case Codes::kBiasedInt4:
+    case Codes::kGptq4:
+    case Codes::kAwq4:
+      form.bits = 4;
+      break;
+    case Codes::kFloat8:
+      return std::nullopt;
+  }
+  form.has_minimum = zero_type != ZeroType::kNone;
+  form.has_f16_scales = scale_type == ScaleType::kF16 && codes != Codes::kFloat4;
+  return form;
+}
+
+GroupScale Matrix::ReadIntegers(int64_t row, int64_t column, int64_t n, int8_t* integers) const {
+  const IntegerForm form = *integer_form();
+  const int64_t group = column / shared_columns;
+  const float scale = ScaleAt(*this, row, group);
+  const int offset = IntegerOffset(*this, form);
+  const auto read = [&](auto code_at) {
+    for (int64_t i = 0; i < n; ++i) {
+      integers[i] = static_cast<int8_t>(static_cast<int>(code_at(column + i)) - offset);
+    }
+  };
+  switch (codes) {
+    case Codes::kFloat4:
+      read([&](int64_t c) { return 2 * CodeAt<Codes::kFloat4>(*this, row, c); });
+      return {.scale = scale / 2};
+    case Codes::kInt8:
+      read([&](int64_t c) { return CodeAt<Codes::kInt8>(*this, row, c); });
+      break;
+    case Codes::kBiasedInt8:
+      read([&](int64_t c) { return CodeAt<Codes::kBiasedInt8>(*this, row, c); });
+      break;
+    case Codes::kBiasedInt4:
+      read([&](int64_t c) { return CodeAt<Codes::kBiasedInt4>(*this, row, c); });
+      break;
+    case Codes::kGptq4:
+      read([&](int64_t c) { return CodeAt<Codes::kGptq4>(*this, row, c); });
+      break;
+    case Codes::kGptq8:
+      read([&](int64_t c) { return CodeAt<Codes::kGptq8>(*this, row, c); });
+      break;
+    case Codes::kAwq4:
+      read([&](int64_t c) { return CodeAt<Codes::kAwq4>(*this, row, c); });
+      break;
+    case Codes::kFloat8:
+      break;
+  }
+  if (!form.has_minimum) return {.scale = scale};
+  return {.scale = scale,
+          .minimum = (static_cast<float>(offset) - ZeroAt(*this, row, group)) * scale};
+}
 
 void Matrix::Decode(int64_t row, int64_t num_rows, int64_t column, int64_t num_columns,
                     float* out) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,22 @@ enum class ScaleType : uint8_t { kF32, kBF16, kF16, kFloat8, kPowerOfTwo };
 
 enum class ZeroType : uint8_t { kNone, kInt8, kPacked4, kPacked8, kAwq4 };
 
+// Says that the elements of a matrix are integers of groups (kernels::GroupFormat) before they are
+// rounded to value_type.
+struct IntegerForm {
+  int bits = 0;         // 4 or 8: what a GroupFormat keeps an integer in
+  int64_t columns = 0;  // that share scale and minimum
+  bool has_minimum = false;
+  bool has_f16_scales = false;                                 // scales are f16 numbers
+  kernels::GroupCodes codes = kernels::GroupCodes::kIntegers;  // of four bits
+};
+
+// The elements of a group, but for their integers.
+struct GroupScale {
+  float scale = 0;
+  float minimum = 0;  // -zero · scale, rounded
+};
+
 // A matrix of weights that several stored tensors give. Its elements are (code - zero) · scale,
 // rounded to value_type, as the format's own tool computes them, to the bit (exactness:
 // stored-quantisation). Immutable; Decode may be called by several threads.
@@ -68,6 +85,12 @@ struct Matrix {
   // Writes the elements of `num_rows` rows from `row` on, of each `num_columns` from
   // `column` on, one row after the other.
   void Decode(int64_t row, int64_t num_rows, int64_t column, int64_t num_columns, float* out) const;
+
+  // Nothing where the codes are floats of more than four bits, or columns of a group lie apart.
+  std::optional<IntegerForm> integer_form() const;
+  // Reads the integers of columns [column, column + n) of a row, which are in one group, and
+  // returns what is theirs together. There is an integer_form.
+  GroupScale ReadIntegers(int64_t row, int64_t column, int64_t n, int8_t* integers) const;
 };
 
 }  // namespace continuo::quantised

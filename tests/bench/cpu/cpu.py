@@ -8,6 +8,10 @@ another. Prompts of --prompt tokens, answers of exponential length, every answer
 by the server's own count). Before that the most likely next token of some prompts is compared,
 which shows that it is the same model. llama.cpp reads a GGUF file that gguf.py writes.
 
+With --gguf Continuo and llama.cpp serve one GGUF file: a type such as Q4_K_M, which llama-quantize
+makes of the shape's weights, or a file of a real model. Ours then computes with the file's integers
+unless --weights says otherwise.
+
 Beside what clients see there is CPU time, all of a server's processes together, which with
 --threads=1 (no thread waits in a loop) tells something on a machine that others use as well.
 
@@ -21,6 +25,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,21 +134,44 @@ def start_ours(model, weights, threads, streams, context):
     return server
 
 
-def start_llama(model, weights, threads, streams, context):
-    """Starts llama.cpp in its folder of Debian's unstable suite, which has to contain the GGUF
-    file."""
+def quantised_file(model, kind):
+    """The GGUF file in llama.cpp's folder of Debian's unstable suite with the model's weights; `kind` is a
+    type of llama-quantize, or None for bf16."""
     if not (LLAMA / "usr/bin/llama-server").exists():
         raise RuntimeError("llama.cpp is not there: tests/bench/peers/setup.sh llama.cpp")
-    name = f"{model.name}.gguf"
-    if not (LLAMA / name).exists():
-        write_gguf(model, LLAMA / name)
-    if weights in QUANTIZED:
-        quantized = f"{model.name}-{QUANTIZED[weights]}.gguf"
-        if not (LLAMA / quantized).exists():
-            subprocess.run(["chroot", LLAMA, "/usr/bin/llama-quantize", f"/{name}", f"/{quantized}",
-                            QUANTIZED[weights]], check=True, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
-        name = quantized
+    plain = LLAMA / f"{model.name}.gguf"
+    if not plain.exists():
+        write_gguf(model, plain)
+    if kind is None:
+        return plain
+    quantised = LLAMA / f"{model.name}-{kind}.gguf"
+    if not quantised.exists():
+        # Random weights have no matrix of importance, which some types ask for.
+        subprocess.run(["chroot", LLAMA, "/usr/bin/llama-quantize", f"/{plain.name}", f"/{quantised.name}", kind],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return quantised
+
+
+def shared_file(model, gguf):
+    """The GGUF file that both servers read."""
+    if not gguf.endswith(".gguf"):
+        return quantised_file(model, gguf)
+    file = LLAMA / pathlib.Path(gguf).name
+    if not file.exists():
+        shutil.copyfile(gguf, file)
+    return file
+
+
+def vocabulary_of(model):
+    """Ids below this number are given to the servers as prompts."""
+    described = subprocess.run([fleet.BIN / "continuo-worker", f"--model={model}", "--describe=json"],
+                               check=True, capture_output=True, text=True)
+    return json.loads(described.stdout)["model"]["vocabulary"] * 9 // 10
+
+
+def start_llama(model, weights, threads, streams, context):
+    """Starts llama.cpp in its folder, which contains the GGUF file."""
+    name = model.name if model.suffix == ".gguf" else quantised_file(model, QUANTIZED.get(weights)).name
     port = fleet.free_port()
     process = spawn("llama.cpp", [
         "chroot", LLAMA, "/usr/bin/llama-server", "-m", f"/{name}", "--host", "127.0.0.1", "--port",
@@ -207,8 +235,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", default="qwen3-0.6b",
                         help="of Qwen3, or small, an eighth of it (%(default)s)")
-    parser.add_argument("--weights", default="bf16", choices=["bf16", "int8", "int4"],
-                        help="llama.cpp: BF16, Q8_0, Q4_0; vLLM is measured in bf16 alone")
+    parser.add_argument("--gguf", help="a type of llama-quantize, or a GGUF file, which both servers read")
+    parser.add_argument("--weights", choices=["bf16", "int8", "int4", "stored", "fp32"],
+                        help="bf16; with --gguf stored. llama.cpp: BF16, Q8_0, Q4_0, or the file; vLLM is measured in "
+                             "bf16 alone")
     parser.add_argument("--streams", default="1,16", help="at once (%(default)s)")
     parser.add_argument("--requests", type=int, default=3, help="a stream (%(default)s)")
     parser.add_argument("--prompt", type=int, default=128, help="tokens (%(default)s)")
@@ -223,15 +253,23 @@ def main():
     if arguments.prompt + 8 * arguments.output > arguments.context:
         parser.error("--context holds no prompt with the longest answer, 8 * --output")
     streams = [int(s) for s in arguments.streams.split(",")]
+    arguments.weights = arguments.weights or ("stored" if arguments.gguf else "bf16")
+    if arguments.weights in ("stored", "fp32") and not arguments.gguf:
+        parser.error(f"--weights={arguments.weights} is for --gguf")
     names = [n for n in arguments.servers.split(",")
-             if n != "vllm" or arguments.weights == "bf16"]
+             if n != "vllm" or (arguments.weights == "bf16" and not arguments.gguf)]
     if names[:1] != ["continuo"]:
         parser.error("--servers begins with continuo")
-    out = arguments.json or OUT / f"cpu-{arguments.shape}-{arguments.weights}.json"
+    what = pathlib.Path(arguments.gguf).stem if arguments.gguf else arguments.shape
+    out = arguments.json or OUT / f"cpu-{what}-{arguments.weights}.json"
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end with this
-    model = make_model(arguments.shape)
-    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"] * 9 // 10
+    if arguments.gguf:
+        is_file = arguments.gguf.endswith(".gguf")
+        model = shared_file(None if is_file else make_model(arguments.shape), arguments.gguf)
+    else:
+        model = make_model(arguments.shape)
+    vocabulary = vocabulary_of(model)
     servers, failed = [], []
     try:
         for name in names:

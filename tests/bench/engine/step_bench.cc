@@ -92,7 +92,9 @@ enum Figure { kBandwidth, kProducts, kAttentionPeak, kSeconds };
 
 Ceilings::Unit MatMulUnit(const model::LoadedModel& model) {
   if (model.backend_name.find("avx512") == std::string::npos) return Ceilings::Unit::kFma256;
-  if (model.weight_format == "int8" || model.weight_format == "int4") return Ceilings::Unit::kVnni;
+  if (model.weight_format.starts_with("int") || model.weight_format == "stored") {
+    return Ceilings::Unit::kVnni;
+  }
   const bool pairs = model.backend_name.find("avx512_bf16") != std::string::npos;
   return pairs && model.weight_format == "bf16" ? Ceilings::Unit::kBf16 : Ceilings::Unit::kFma512;
 }

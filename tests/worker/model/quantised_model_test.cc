@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model from a quantised checkpoint has the same logits, to the bit, as from the folder with the
 // values that its codes mean: every format, every way to keep weights, one rank and two.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -18,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
+#include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
@@ -191,8 +193,11 @@ void DrawNvfp4(Drawn& drawn) {
   drawn.parts["weight_global_scale"] = {"F32", {1}, BytesOf<float>({kDivisor})};
 }
 
-// AWQ, or GPTQ of 4 bits whose columns belong to groups in any order.
-void DrawWords(Drawn& drawn, bool is_awq) {
+enum class Words { kAwq, kGptq, kGptqInAnyOrder };
+
+// AWQ, or GPTQ of 4 bits, whose columns may belong to groups in any order.
+void DrawWords(Drawn& drawn, Words kind) {
+  const bool is_awq = kind == Words::kAwq, is_in_order = kind != Words::kGptqInAnyOrder;
   constexpr int64_t kGroup = 8;
   constexpr int kAwqOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};  // of the rows in a word, low bits first
   const int64_t rows = drawn.rows, columns = drawn.columns, groups = columns / kGroup;
@@ -201,7 +206,7 @@ void DrawWords(Drawn& drawn, bool is_awq) {
   const auto scales = drawn.Scales(groups * rows, 5e-3f, false);  // [groups, rows]
   std::vector<int32_t> group_of;
   for (int64_t c = 0; c < columns; ++c) {
-    group_of.push_back(static_cast<int32_t>(is_awq ? c / kGroup : c * 5 % groups));
+    group_of.push_back(static_cast<int32_t>(is_in_order ? c / kGroup : c * 5 % groups));
   }
   std::vector<uint32_t> words(Index(rows * columns / 8)), zero_words(Index(groups * rows / 8));
   const auto place = [&](int64_t r) -> int64_t {
@@ -228,7 +233,7 @@ void DrawWords(Drawn& drawn, bool is_awq) {
   }
   if (!is_awq) {  // the first version stores zeros less one
     for (uint32_t& word : zero_words) word -= 0x11111111u;
-    drawn.parts["g_idx"] = {"I32", {columns}, BytesOf(group_of)};
+    if (!is_in_order) drawn.parts["g_idx"] = {"I32", {columns}, BytesOf(group_of)};
   }
   drawn.parts["qweight"] = {
       "I32", {is_awq ? columns : columns / 8, is_awq ? rows / 8 : rows}, BytesOf(words)};
@@ -240,6 +245,9 @@ struct QuantisedFormat {
   std::string name;
   json config;
   std::function<void(Drawn&)> draw;
+
+  // Whether --weights=stored takes it.
+  bool is_integers() const { return name != "fp8" && name != "gptq with g_idx"; }
 };
 
 json Groups(const char* format, const json& weights) {
@@ -262,10 +270,15 @@ std::vector<QuantisedFormat> Formats() {
            "nvfp4-pack-quantized",
            {{"num_bits", 4}, {"type", "float"}, {"strategy", "tensor_group"}, {"group_size", 8}}),
        DrawNvfp4},
-      {"awq", {{"quant_method", "awq"}, {"group_size", 8}}, [](Drawn& d) { DrawWords(d, true); }},
+      {"awq",
+       {{"quant_method", "awq"}, {"group_size", 8}},
+       [](Drawn& d) { DrawWords(d, Words::kAwq); }},
       {"gptq",
        {{"quant_method", "gptq"}, {"group_size", 8}},
-       [](Drawn& d) { DrawWords(d, false); }},
+       [](Drawn& d) { DrawWords(d, Words::kGptq); }},
+      {"gptq with g_idx",
+       {{"quant_method", "gptq"}, {"group_size", 8}},
+       [](Drawn& d) { DrawWords(d, Words::kGptqInAnyOrder); }},
   };
 }
 
@@ -276,8 +289,11 @@ struct Folders {
   std::string dequantised = (root.path() / "dequantised").string();
 };
 
-void Write(const Folders& folders, const std::string& family, const QuantisedFormat& format) {
-  const TinyModel tiny({.family = family, .tied_embeddings = false});
+// The matrix called `plain` is not quantised.
+void Write(const Folders& folders, const std::string& family, const QuantisedFormat& format,
+           int intermediate_size = 88, const std::string& plain = "") {
+  const TinyModel tiny(
+      {.family = family, .intermediate_size = intermediate_size, .tied_embeddings = false});
   const auto checkpoint = model::Checkpoint::Open(tiny.dir());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
   const std::map<std::string, model::StoredTensor> sorted(checkpoint->tensors().begin(),
@@ -286,7 +302,8 @@ void Write(const Folders& folders, const std::string& family, const QuantisedFor
   Tensors stored, meant;
   for (const auto& [name, tensor] : sorted) {
     const bool is_router = name.ends_with("gate.weight");
-    if (tensor.shape.size() != 2 || !name.starts_with("model.layers.") || is_router) {
+    if (tensor.shape.size() != 2 || !name.starts_with("model.layers.") || is_router ||
+        name == plain) {
       stored[name] = {tensor.dtype,
                       tensor.shape,
                       {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}};
@@ -345,6 +362,76 @@ TEST(QuantisedModelTest, HoweverWeightsAreKept) {
       if (type == WeightType::kBF16) options.dtype = kernels::DType::kBF16;
       ExpectSameLogits("llama", format, options);
     }
+  }
+}
+
+// The integers of the file are computed with; activations are rounded beside them.
+TEST(QuantisedModelTest, StoredIntegersAreNearTheirValues) {
+  for (const QuantisedFormat& format : Formats()) {
+    for (const std::string family : {"llama", "mixtral"}) {
+      const Folders folders;
+      Write(folders, family, format, /*intermediate_size=*/128);
+      const auto config = model::ReadModelConfig(folders.quantised);
+      const auto checkpoint = model::Checkpoint::Open(folders.quantised);
+      ASSERT_TRUE(config.ok() && checkpoint.ok()) << config.status() << checkpoint.status();
+      const absl::Status status = model::CheckStored(*config, *checkpoint);
+      if (!format.is_integers()) {
+        EXPECT_THAT(std::string(status.message()),
+                    ::testing::HasSubstr("whose elements are not kept as integers in groups"));
+        continue;
+      }
+      ASSERT_TRUE(status.ok()) << format.name << ": " << status;
+      const auto stored = [&](const char* isa, int ranks) {
+        return LogitsOf(
+            folders.quantised,
+            {.isa = isa, .tensor_parallel = ranks, .weights = kernels::WeightType::kStored});
+      };
+      const std::vector<uint32_t> bits = stored("scalar", 1);
+      EXPECT_EQ(stored("scalar", 2), bits) << family << " " << format.name;
+      EXPECT_EQ(stored("scalar", 8), bits) << family << " " << format.name;
+      const std::vector<uint32_t> values = LogitsOf(folders.dequantised, {.isa = "scalar"});
+      ASSERT_EQ(bits.size(), values.size());
+      double off = 0, size = 0;
+      for (size_t i = 0; i < bits.size(); ++i) {
+        const double value = std::bit_cast<float>(values[i]);
+        off += std::pow(std::bit_cast<float>(bits[i]) - value, 2);
+        size += value * value;
+      }
+      EXPECT_NE(bits, values);
+      EXPECT_LT(std::sqrt(off / size), 0.02) << family << " " << format.name;
+    }
+  }
+}
+
+TEST(QuantisedModelTest, GroupsThatAKSplitCutsShortAreRefused) {
+  for (const QuantisedFormat& format : Formats()) {
+    if (!format.is_integers()) continue;
+    const Folders folders;
+    Write(folders, "llama", format);
+    const auto config = model::ReadModelConfig(folders.quantised);
+    const auto checkpoint = model::Checkpoint::Open(folders.quantised);
+    ASSERT_TRUE(config.ok() && checkpoint.ok()) << config.status() << checkpoint.status();
+    EXPECT_THAT(std::string(model::CheckStored(*config, *checkpoint).message()),
+                ::testing::HasSubstr("K splits of the model cut to 1"))
+        << format.name;
+  }
+}
+
+TEST(QuantisedModelTest, ExpertsThatAreStoredInDifferentWaysAreRefused) {
+  const std::string odd = "model.layers.1.block_sparse_moe.experts.2.w3.weight";
+  for (const QuantisedFormat& format : Formats()) {
+    if (format.name != "awq") continue;
+    const Folders folders;
+    Write(folders, "mixtral", format, /*intermediate_size=*/128, odd);
+    const auto config = model::ReadModelConfig(folders.quantised);
+    const auto checkpoint = model::Checkpoint::Open(folders.quantised);
+    ASSERT_TRUE(config.ok() && checkpoint.ok()) << config.status() << checkpoint.status();
+    EXPECT_EQ(model::CheckStored(*config, *checkpoint),
+              absl::InvalidArgumentError(
+                  "weights is stored, and tensor " + odd +
+                  " is F32, which is kept as fp32 and not as "
+                  "model.layers.1.block_sparse_moe.experts.0.w3.weight is, as int4 in groups of 8 "
+                  "with minima; auto computes with its values"));
   }
 }
 

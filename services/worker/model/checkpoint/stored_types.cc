@@ -5,10 +5,16 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <map>
+#include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/math/bfloat16.h"
+#include "services/base/status_macros.h"
 #include "services/worker/gguf/blocks.h"
+#include "services/worker/gguf/integer_blocks.h"
+#include "services/worker/model/checkpoint/weight_source.h"
 
 namespace continuo::model {
 namespace {
@@ -141,6 +147,239 @@ std::string StoredTypeNames() {
                     std::string(kStoredTypes[i].name));
   }
   return names;
+}
+
+namespace {
+
+using kernels::GroupFormat;
+using kernels::GroupScales;
+
+constexpr int64_t kSmallestGroup = 8;  // elements
+// Activations are rounded in the groups of the weights, so longer groups are divided.
+constexpr int64_t kLargestGroup = 128;
+constexpr int64_t kMostShared = 256;  // elements of a unit
+
+absl::Status Refused(const WeightSpec& spec, const StoredTensor& stored, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("weights is stored, and tensor ", spec.name,
+                                                 " is ", stored.dtype, ", ", std::string(why),
+                                                 "; auto computes with its values"));
+}
+
+// The largest number that divides `n` and every column at which runs of neighbouring columns begin
+// or end: K splits of the whole matrix, and heads that are stored in another order.
+int64_t Uncut(int64_t n, const WeightSpec& spec, const StoredTensor& stored,
+              const ModelConfig& config) {
+  const Shard whole = MakeShard(config, 0, 1);
+  const WeightPart part = PartOf(spec, whole, config);
+  for (const int64_t begin : SplitsOf(spec, whole, part)) n = std::gcd(n, begin);
+  const gguf::TiledHeads& tiled = stored.tiled;
+  if (tiled.groups != 0 && tiled.are_columns) n = std::gcd(n, std::gcd(tiled.size, tiled.begin));
+  return std::gcd(n, stored.shape.back());
+}
+
+std::string Shown(const StoredGroups& kept) {
+  const bool is_int4 = kept.format == kernels::WeightFormat::kInt4Panels;
+  return absl::StrCat(is_int4 ? "int4" : "int8", " in groups of ", kept.groups.size,
+                      kept.groups.has_minimum ? " with minima" : "");
+}
+
+// What a stored matrix says about its integers.
+struct StoredForm {
+  int bits;
+  int64_t group;  // columns
+  GroupScales scales;
+  bool has_minimum;
+  kernels::GroupCodes codes;
+};
+
+std::optional<StoredForm> FormOf(const StoredTensor& stored) {
+  if (stored.quantised != nullptr) {
+    const std::optional<quantised::IntegerForm> form = stored.quantised->integer_form();
+    if (!form.has_value()) return std::nullopt;
+    const bool is_half = form->has_f16_scales && !form->has_minimum;
+    return StoredForm{form->bits, form->columns, is_half ? GroupScales::kF16 : GroupScales::kF32,
+                      form->has_minimum, form->codes};
+  }
+  const gguf::IntegerType* const type = gguf::FindIntegerType(stored.dtype);
+  if (type == nullptr) return std::nullopt;
+  return StoredForm{type->bits, type->group, type->scales, type->has_minimum, type->codes};
+}
+
+void ReadQuantised(const quantised::Matrix& matrix, int64_t row, Range columns,
+                   const GroupFormat& groups, int64_t to, GroupRows& out) {
+  for (int64_t c = columns.begin; c < columns.end; c += groups.size) {
+    const int64_t element = to * out.columns + c - columns.begin;
+    const quantised::GroupScale numbers =
+        matrix.ReadIntegers(row, c, groups.size, out.integers.data() + element);
+    const auto group = static_cast<size_t>(element / groups.size);
+    out.scales[group] = numbers.scale;
+    if (groups.has_minimum) out.minima[group] = numbers.minimum;
+  }
+}
+
+// The matrices of the model, and how they are kept.
+template <typename Body>
+absl::Status ForMatrices(const ModelConfig& config, const Checkpoint& checkpoint,
+                         const Body& body) {
+  ModelWeights places;
+  for (const WeightSpec& spec : ListWeights(config, places)) {
+    if (spec.matrix == nullptr) continue;
+    const StoredTensor& stored = *checkpoint.Find(spec.name);
+    ASSIGN_OR_RETURN(const std::optional<StoredGroups> kept,
+                     FindStoredGroups(spec, stored, config));
+    RETURN_IF_ERROR(body(spec, stored, kept));
+  }
+  return absl::OkStatus();
+}
+
+// How the matrix is kept: "int4 in groups of 32 with minima", "bf16".
+std::string Shown(const StoredTensor& stored, const std::optional<StoredGroups>& kept) {
+  return kept.has_value() ? Shown(*kept) : stored.dtype == "BF16" ? "bf16" : "fp32";
+}
+
+// The experts of a layer are multiplied in one product, for which they have to be kept alike.
+class ExpertsAreAlike {
+ public:
+  absl::Status Check(const WeightSpec& spec, const StoredTensor& stored,
+                     const std::optional<StoredGroups>& kept) {
+    if (spec.cut != Cut::kExpertRows && spec.cut != Cut::kExpertColumns) return absl::OkStatus();
+    // "….experts.3.up_proj.weight": what follows and precedes the number is the matrix's.
+    constexpr std::string_view kExperts = "experts.";
+    const size_t number = spec.name.rfind(kExperts) + kExperts.size();
+    std::string matrix =
+        spec.name.substr(0, number) + spec.name.substr(spec.name.find('.', number));
+    const auto [it, is_first] =
+        kept_.try_emplace(std::move(matrix), First{spec.name, Shown(stored, kept), kept});
+    const First& first = it->second;
+    if (is_first || (first.shown == Shown(stored, kept) && first.kept == kept)) {
+      return absl::OkStatus();
+    }
+    return Refused(spec, stored,
+                   absl::StrCat("which is kept as ", Shown(stored, kept), " and not as ",
+                                first.name, " is, as ", first.shown));
+  }
+
+ private:
+  struct First {
+    std::string name, shown;
+    std::optional<StoredGroups> kept;
+  };
+  std::map<std::string, First> kept_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::optional<StoredGroups>> FindStoredGroups(const WeightSpec& spec,
+                                                             const StoredTensor& stored,
+                                                             const ModelConfig& config) {
+  if (spec.matrix == nullptr || spec.is_router || stored.turned_head != 0) return std::nullopt;
+  const std::optional<StoredForm> form = FormOf(stored);
+  if (!form.has_value() && stored.quantised != nullptr) {
+    return Refused(spec, stored, "whose elements are not kept as integers in groups");
+  }
+  if (!form.has_value()) return std::nullopt;
+  StoredGroups kept;
+  kept.format =
+      form->bits == 4 ? kernels::WeightFormat::kInt4Panels : kernels::WeightFormat::kInt8Panels;
+  GroupFormat& groups = kept.groups;
+  groups.scales = form->scales;
+  groups.has_minimum = form->has_minimum;
+  groups.codes = form->codes;
+  groups.size = static_cast<int32_t>(
+      Uncut(form->group > kLargestGroup ? std::gcd(form->group, kLargestGroup) : form->group, spec,
+            stored, config));
+  if (groups.size % kSmallestGroup != 0) {
+    return Refused(
+        spec, stored,
+        absl::StrCat("whose groups of ", form->group,
+                     " columns the heads or K splits of the model cut to ", groups.size));
+  }
+  if (groups.scales == GroupScales::kShared) {
+    groups.unit = static_cast<int32_t>(Uncut(kMostShared, spec, stored, config));
+  } else {
+    // Whole cache lines of scales.
+    const bool is_half_line = groups.scales == GroupScales::kF16 && !groups.has_minimum;
+    groups.unit = groups.size * (is_half_line ? 2 : 1);
+  }
+  return kept;
+}
+
+absl::Status CheckStored(const ModelConfig& config, const Checkpoint& checkpoint) {
+  bool keeps = false;
+  ExpertsAreAlike experts;
+  RETURN_IF_ERROR(
+      ForMatrices(config, checkpoint,
+                  [&](const WeightSpec& spec, const StoredTensor& stored, const auto& kept) {
+                    keeps = keeps || kept.has_value();
+                    return experts.Check(spec, stored, kept);
+                  }));
+  if (keeps) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "weights is stored, and no matrix of the model is stored as integers; auto computes with its "
+      "values");
+}
+
+std::vector<std::string> DescribeStored(const ModelConfig& config, const Checkpoint& checkpoint) {
+  std::map<std::pair<std::string, std::string>, int> counts;
+  const absl::Status status = ForMatrices(
+      config, checkpoint, [&](const WeightSpec&, const StoredTensor& stored, const auto& kept) {
+        ++counts[{stored.dtype, Shown(stored, kept)}];
+        return absl::OkStatus();
+      });
+  std::vector<std::string> lines;
+  for (const auto& [key, count] : counts) {
+    lines.push_back(absl::StrCat(key.first, " (", count, count == 1 ? " matrix" : " matrices",
+                                 ") as ", key.second));
+  }
+  return lines;
+}
+
+void GroupRows::Resize(const GroupFormat& groups, int64_t n, int64_t num_columns) {
+  columns = num_columns;
+  integers.resize(static_cast<size_t>(n * columns));
+  scales.resize(static_cast<size_t>(n * (columns / groups.size)));
+  minima.resize(groups.has_minimum ? scales.size() : 0);
+  const bool is_shared = groups.scales == GroupScales::kShared;
+  shared_scales.resize(is_shared ? static_cast<size_t>(n * (columns / groups.unit)) : 0);
+  shared_minima.resize(groups.has_minimum ? shared_scales.size() : 0);
+}
+
+kernels::GroupedRows GroupRows::view() const {
+  return {.integers = integers.data(),
+          .scales = scales.data(),
+          .minima = minima.data(),
+          .shared_scales = shared_scales.data(),
+          .shared_minima = shared_minima.data()};
+}
+
+void ReadGroupsOfRow(const StoredTensor& stored, int64_t row, Range columns,
+                     const StoredGroups& kept, int64_t to, GroupRows& out) {
+  if (stored.quantised != nullptr) {
+    ReadQuantised(*stored.quantised, row, columns, kept.groups, to, out);
+    return;
+  }
+  const gguf::IntegerType& type = *gguf::FindIntegerType(stored.dtype);
+  const GroupFormat& groups = kept.groups;
+  const uint8_t* const bytes =
+      stored.bytes.data() + row * (stored.shape.back() / type.block * type.bytes);
+  gguf::IntegerBlock block;
+  int64_t in_block = -1;  // which one it is
+  for (int64_t c = columns.begin; c < columns.end; c += groups.size) {
+    const int64_t column = stored.tiled.are_columns ? stored.tiled.Stored(c) : c;
+    if (column / type.block != in_block) {
+      in_block = column / type.block;
+      type.read(bytes + in_block * type.bytes, block);
+    }
+    const int64_t at = column % type.block, element = to * out.columns + c - columns.begin;
+    std::copy_n(block.integers + at, groups.size, out.integers.data() + element);
+    const auto group = static_cast<size_t>(element / groups.size);
+    out.scales[group] = block.scales[at / type.group];
+    if (groups.has_minimum) out.minima[group] = block.minima[at / type.group];
+    if (groups.scales != GroupScales::kShared) continue;
+    const auto unit = static_cast<size_t>(element / groups.unit);
+    out.shared_scales[unit] = block.shared_scale;
+    if (groups.has_minimum) out.shared_minima[unit] = block.shared_minimum;
+  }
 }
 
 }  // namespace continuo::model

@@ -43,6 +43,11 @@ constexpr WeightScheme kSchemes[] = {
      .vocabulary = WeightType::kBF16,
      .router = WeightType::kF32,
      .needs = "CUDA devices of compute capability 9.0"},
+    {.dense = WeightType::kStored,
+     .experts = WeightType::kStored,
+     .vocabulary = WeightType::kStored,
+     .router = WeightType::kF32,
+     .needs = "the CPU"},
 };
 
 }  // namespace

@@ -10,6 +10,69 @@
 
 namespace continuo::model {
 
+WeightPart PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig& config) {
+  WeightPart part;
+  part.rows = {0, spec.rows.size()};
+  part.columns = {0, spec.shape.size() == 2 ? spec.shape[1] : 1};
+  if (spec.column >= 0) part.columns = {spec.column, spec.column + 1};
+  const auto times = [](Range range, int64_t n) { return Range{range.begin * n, range.end * n}; };
+  const auto size = [&spec](int64_t own) { return spec.of_head != 0 ? spec.of_head : own; };
+  switch (spec.cut) {
+    case Cut::kWhole:
+      break;
+    case Cut::kHeadRows:
+      part.rows = times(shard.heads, size(config.head_dim));
+      break;
+    case Cut::kKvHeadRows:
+      part.rows = times(shard.kv_heads, size(config.head_dim));
+      break;
+    case Cut::kInnerRows:
+      part.rows = shard.inner;
+      break;
+    case Cut::kVocabRows:
+      part.rows = shard.vocab;
+      break;
+    case Cut::kHeadColumns:
+      part.columns = times(shard.heads, size(config.head_dim));
+      break;
+    case Cut::kInnerColumns:
+      part.columns = shard.inner;
+      break;
+    case Cut::kExpertRows:
+      part.rows = shard.expert_inner;
+      break;
+    case Cut::kExpertColumns:
+      part.columns = shard.expert_inner;
+      break;
+    case Cut::kSharedRows:
+      part.rows = shard.shared_inner;
+      break;
+    case Cut::kSharedColumns:
+      part.columns = shard.shared_inner;
+      break;
+    case Cut::kStateHeadRows:
+      part.rows = times(shard.state_heads, size(config.states.value_dim));
+      break;
+    case Cut::kStateKeyRows:
+      part.rows = times(shard.state_key_heads, size(config.states.key_dim));
+      break;
+    case Cut::kStateHeadColumns:
+      part.columns = times(shard.state_heads, size(config.states.value_dim));
+      break;
+  }
+  part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
+  return part;
+}
+
+std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const WeightPart& part) {
+  if (spec.cut == Cut::kHeadColumns) return shard.head_splits;
+  if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
+  if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
+  if (spec.cut == Cut::kSharedColumns) return shard.shared_splits;
+  if (spec.cut == Cut::kStateHeadColumns) return shard.state_splits;
+  return {0, part.columns.size()};
+}
+
 WeightSource::WeightSource(const StoredTensor& stored, const WeightSpec& spec,
                            const WeightPart& part)
     : stored_(stored),
@@ -56,6 +119,17 @@ absl::Status WeightSource::Read(int64_t begin, int64_t n, kernels::DType dtype, 
   if (std::ranges::count(fits, false) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "weights: tensor ", name_, " has elements that overflow fp16, whose largest is 65504"));
+}
+
+void WeightSource::ReadGroups(int64_t begin, int64_t n, const StoredGroups& groups, GroupRows& out,
+                              kernels::Device& device) const {
+  out.Resize(groups.groups, n, part_.columns.size());
+  constexpr int kTasks = 16;
+  device.ParallelFor(kTasks, [&](int task) {
+    for (int64_t r = n * task / kTasks; r < n * (task + 1) / kTasks; ++r) {
+      ReadGroupsOfRow(stored_, StoredRow(begin + r), part_.columns, groups, r, out);
+    }
+  });
 }
 
 bool WeightSource::Convert(int64_t row, int64_t n, kernels::DType dtype, uint8_t* out,

@@ -20,6 +20,11 @@ struct WeightPart {
   Range rows, columns;
 };
 
+WeightPart PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig& config);
+
+// The K splits of the part's columns, as MatMulSplitK takes them.
+std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const WeightPart& part);
+
 // A rank's part of a stored tensor, in the order of the model's rows. Any thread may read.
 class WeightSource {
  public:
@@ -35,6 +40,10 @@ class WeightSource {
   // an element overflows fp16.
   absl::Status Read(int64_t begin, int64_t n, kernels::DType dtype, uint8_t* out,
                     kernels::Device& device) const;
+  // Reads the integers of rows [begin, begin + n), on the device's host threads. `groups` are what
+  // FindStoredGroups gives for the tensor.
+  void ReadGroups(int64_t begin, int64_t n, const StoredGroups& groups, GroupRows& out,
+                  kernels::Device& device) const;
 
  private:
   int64_t StoredRow(int64_t row) const;

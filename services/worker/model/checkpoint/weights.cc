@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -38,69 +39,14 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 using Part = WeightPart;
 
-Part PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig& config) {
-  Part part;
-  part.rows = {0, spec.rows.size()};
-  part.columns = {0, spec.shape.size() == 2 ? spec.shape[1] : 1};
-  if (spec.column >= 0) part.columns = {spec.column, spec.column + 1};
-  const auto times = [](Range range, int64_t n) { return Range{range.begin * n, range.end * n}; };
-  const auto size = [&spec](int64_t own) { return spec.of_head != 0 ? spec.of_head : own; };
-  switch (spec.cut) {
-    case Cut::kWhole:
-      break;
-    case Cut::kHeadRows:
-      part.rows = times(shard.heads, size(config.head_dim));
-      break;
-    case Cut::kKvHeadRows:
-      part.rows = times(shard.kv_heads, size(config.head_dim));
-      break;
-    case Cut::kInnerRows:
-      part.rows = shard.inner;
-      break;
-    case Cut::kVocabRows:
-      part.rows = shard.vocab;
-      break;
-    case Cut::kHeadColumns:
-      part.columns = times(shard.heads, size(config.head_dim));
-      break;
-    case Cut::kInnerColumns:
-      part.columns = shard.inner;
-      break;
-    case Cut::kExpertRows:
-      part.rows = shard.expert_inner;
-      break;
-    case Cut::kExpertColumns:
-      part.columns = shard.expert_inner;
-      break;
-    case Cut::kSharedRows:
-      part.rows = shard.shared_inner;
-      break;
-    case Cut::kSharedColumns:
-      part.columns = shard.shared_inner;
-      break;
-    case Cut::kStateHeadRows:
-      part.rows = times(shard.state_heads, size(config.states.value_dim));
-      break;
-    case Cut::kStateKeyRows:
-      part.rows = times(shard.state_key_heads, size(config.states.key_dim));
-      break;
-    case Cut::kStateHeadColumns:
-      part.columns = times(shard.state_heads, size(config.states.value_dim));
-      break;
-  }
-  part.rows = {part.rows.begin + spec.rows.begin, part.rows.end + spec.rows.begin};
-  return part;
-}
-
-// The K splits of the rank's columns, as MatMulSplitK takes them.
-std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const Part& part) {
-  if (spec.cut == Cut::kHeadColumns) return shard.head_splits;
-  if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
-  if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
-  if (spec.cut == Cut::kSharedColumns) return shard.shared_splits;
-  if (spec.cut == Cut::kStateHeadColumns) return shard.state_splits;
-  return {0, part.columns.size()};
-}
+// What the places of a rank's tensors follow from.
+struct PlaceRules {
+  const ModelConfig& config;
+  const Shard& shard;
+  const Checkpoint& checkpoint;
+  kernels::WeightType type;
+  const kernels::Device& device;
+};
 
 // The type of one matrix in a scheme.
 kernels::WeightType TypeOf(const WeightSpec& spec, const WeightScheme& scheme) {
@@ -115,10 +61,16 @@ struct Placed {
   kernels::Weight weight;  // of a vector, its data alone
   std::vector<int64_t> splits;
   int64_t bytes = 0;
+  // Set where the integers of the file are kept.
+  std::optional<StoredGroups> kept = std::nullopt;
 };
 
-Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kernels::WeightType type,
-             const kernels::Device& device) {
+// The type of a matrix whose integers are not kept, where those of others are.
+kernels::WeightType WidenedType(const StoredTensor& stored) {
+  return stored.dtype == "BF16" ? kernels::WeightType::kBF16 : kernels::WeightType::kF32;
+}
+
+Placed Place(const WeightSpec& spec, const Part& part, const PlaceRules& rules) {
   Placed placed;
   kernels::Tensor& data = placed.weight.data;
   data.shape = {part.rows.size(), part.columns.size(), 1};
@@ -126,15 +78,26 @@ Placed Place(const WeightSpec& spec, const Part& part, const Shard& shard, kerne
     placed.bytes = static_cast<int64_t>(data.bytes());
     return placed;
   }
-  type = TypeOf(spec, SchemeOf(type));
-  placed.weight.format = device.ops().matmul.FormatOf(type);
+  const kernels::MatMulOps& matmul = rules.device.ops().matmul;
+  kernels::WeightType type = TypeOf(spec, SchemeOf(rules.type));
+  placed.splits = SplitsOf(spec, rules.shard, part);
+  if (type == kernels::WeightType::kStored) {
+    const StoredTensor& stored = *rules.checkpoint.Find(spec.name);
+    // CheckStored has passed.
+    placed.kept = FindStoredGroups(spec, stored, rules.config).value_or(std::nullopt);
+    type = WidenedType(stored);
+  }
+  if (placed.kept.has_value()) {
+    placed.weight.format = placed.kept->format;
+    placed.weight.groups = placed.kept->groups;
+  } else {
+    placed.weight.format = matmul.FormatOf(type);
+  }
   data.dtype = type == kernels::WeightType::kF32   ? kernels::DType::kF32
                : type == kernels::WeightType::kF16 ? kernels::DType::kF16
                                                    : kernels::DType::kBF16;
   if (placed.weight.format != kernels::WeightFormat::kDense) data.dtype = kernels::DType::kI8;
-  placed.splits = SplitsOf(spec, shard, part);
-  placed.bytes =
-      static_cast<int64_t>(device.ops().matmul.WeightBytes(placed.weight, placed.splits));
+  placed.bytes = static_cast<int64_t>(matmul.WeightBytes(placed.weight, placed.splits));
   return placed;
 }
 
@@ -145,10 +108,10 @@ struct Joint {
   Placed placed;
 };
 
-std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
-                            const std::vector<WeightSpec>& specs, kernels::WeightType type,
-                            const kernels::Device& device) {
-  const bool joins = JoinsHeads(config, shard, device);
+std::vector<Joint> JointsOf(const std::vector<WeightSpec>& specs, const PlaceRules& rules) {
+  const ModelConfig& config = rules.config;
+  const Shard& shard = rules.shard;
+  const bool joins = JoinsHeads(config, shard, rules.device);
   std::vector<Joint> joints;
   for (size_t i = 0; i < specs.size();) {
     const WeightSpec& first = specs[i];
@@ -165,7 +128,7 @@ std::vector<Joint> JointsOf(const ModelConfig& config, const Shard& shard,
       joint.parts.push_back(PartOf(specs[joint.end], shard, config));
       all.rows.end += joint.parts.back().rows.size();
     } while (++joint.end < specs.size() && is_next(specs[joint.end]));
-    joint.placed = Place(first, all, shard, type, device);
+    joint.placed = Place(first, all, rules);
     i = joint.end;
     joints.push_back(std::move(joint));
   }
@@ -190,6 +153,19 @@ absl::Status ForRows(const WeightSource& source, const kernels::Tensor& shape, k
   return absl::OkStatus();
 }
 
+// Fills rows of `placed`, of the shape of `data`, with the integers of the file.
+void FillGroups(const Placed& placed, int64_t first_row, const WeightSource& source,
+                const kernels::Tensor& data, kernels::Device& device) {
+  const int64_t chunk = std::max<int64_t>(1, kStagingBytes / data.cols() / kernels::kPackedRows) *
+                        kernels::kPackedRows;
+  GroupRows rows;
+  for (int64_t row = 0; row < data.rows(); row += chunk) {
+    const int64_t n = std::min(chunk, data.rows() - row);
+    source.ReadGroups(row, n, *placed.kept, rows, device);
+    device.ops().matmul.PackGroups(placed.weight, placed.splits, first_row + row, rows.view(), n);
+  }
+}
+
 // Fills rows of `placed`, whose memory is there, from first_row on with the rank's part of a stored
 // tensor.
 absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& stored,
@@ -199,6 +175,10 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
   data.shape[0] = part.rows.size();
   if (data.size() == 0) return absl::OkStatus();
   const WeightSource source(stored, spec, part);
+  if (placed.kept.has_value()) {
+    FillGroups(placed, first_row, source, data, device);
+    return absl::OkStatus();
+  }
   if (placed.weight.format != kernels::WeightFormat::kDense) {
     return ForRows(source, data, kernels::DType::kF32, device, staging,
                    [&](int64_t row, const uint8_t* rows, int64_t n) {
@@ -230,18 +210,24 @@ absl::Status Fill(const Placed& placed, int64_t first_row, const StoredTensor& s
 }
 
 // Everything that a rank's bytes depend on, except the checkpoint.
-std::string CacheKey(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
-                     const kernels::Device& device) {
-  std::string key = absl::StrCat(device.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
+std::string CacheKey(const PlaceRules& rules) {
+  std::string key =
+      absl::StrCat(rules.device.name(), ";", kernels::kArithmeticVersion, ";", kAlignment);
   ModelWeights places;
-  for (const WeightSpec& spec : ListWeights(config, places)) {
-    const Part part = PartOf(spec, shard, config);
-    const Placed placed = Place(spec, part, shard, type, device);
+  for (const WeightSpec& spec : ListWeights(rules.config, places)) {
+    const Part part = PartOf(spec, rules.shard, rules.config);
+    const Placed placed = Place(spec, part, rules);
     absl::StrAppend(&key, ";", spec.name.size(), ":", spec.name, ShapeText(spec.shape), " ",
                     part.rows.begin, "-", part.rows.end, ",", part.columns.begin, "-",
                     part.columns.end, " ", absl::StrJoin(placed.splits, ","), " ", placed.bytes,
                     " ", static_cast<int>(placed.weight.format), ",",
                     static_cast<int>(placed.weight.data.dtype), ",", spec.less_one ? 1 : 0);
+    if (placed.kept.has_value()) {
+      const kernels::GroupFormat& groups = placed.kept->groups;
+      absl::StrAppend(&key, ",groups ", groups.size, ",", groups.unit, ",",
+                      static_cast<int>(groups.scales), groups.has_minimum ? "m" : ",",
+                      static_cast<int>(groups.codes));
+    }
     const auto& [head, rotated, rotated_last, group, group_begin, group_stride] = spec.order;
     if (!spec.order.is_plain()) {
       absl::StrAppend(&key, ",", head, ",", rotated, rotated_last ? "l," : ",", group, ",",
@@ -437,11 +423,12 @@ bool JoinsHeads(const ModelConfig& config, const Shard& shard, const kernels::De
          in_units(shard.heads) && in_units(shard.kv_heads);
 }
 
-int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
-                    const kernels::Device& device) {
+int64_t WeightBytes(const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
+                    kernels::WeightType type, const kernels::Device& device) {
   ModelWeights places;
   int64_t bytes = 0;
-  for (const Joint& joint : JointsOf(config, shard, ListWeights(config, places), type, device)) {
+  for (const Joint& joint :
+       JointsOf(ListWeights(config, places), {config, shard, checkpoint, type, device})) {
     bytes += AlignUp(joint.placed.bytes);
   }
   return bytes;
@@ -451,7 +438,8 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
     const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
     kernels::WeightType type, kernels::Device& device, const WeightsCache* cache) {
   std::unique_ptr<Weights> weights(new Weights(device));
-  weights->bytes_ = WeightBytes(config, shard, type, device);
+  const PlaceRules rules = {config, shard, checkpoint, type, device};
+  weights->bytes_ = WeightBytes(config, shard, checkpoint, type, device);
   ASSIGN_OR_RETURN(weights->memory_, device.Allocate(static_cast<size_t>(weights->bytes_)));
   // The cache reads into the weights' own memory, so that has to be the host's.
   const bool is_cached = cache != nullptr && device.SharesHostMemory() &&
@@ -460,7 +448,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
   const auto loop = [&device](int n, absl::FunctionRef<void(int)> body) {
     device.ParallelFor(n, body);
   };
-  const std::string key = CacheKey(config, shard, type, device);
+  const std::string key = CacheKey(rules);
   if (is_cached) {
     const absl::Status read = cache->Read(
         key, {static_cast<uint8_t*>(weights->memory_), static_cast<size_t>(weights->bytes_)}, loop);
@@ -475,7 +463,7 @@ absl::StatusOr<std::unique_ptr<Weights>> Weights::Load(
   const std::vector<WeightSpec> specs = ListWeights(config, weights->model_);
   std::vector<uint8_t> staging;
   int64_t offset = 0;
-  for (Joint& joint : JointsOf(config, shard, specs, type, device)) {
+  for (Joint& joint : JointsOf(specs, rules)) {
     const WeightSpec& first = specs[joint.begin];
     Placed& placed = joint.placed;
     placed.weight.data.data = static_cast<uint8_t*>(weights->memory_) + offset;

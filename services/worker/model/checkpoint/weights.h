@@ -201,18 +201,18 @@ std::vector<TensorDigest> DigestWeights(const ModelConfig& config, const Checkpo
 bool JoinsHeads(const ModelConfig& config, const Shard& shard, const kernels::Device& device);
 
 // Bytes that Weights::Load will allocate.
-int64_t WeightBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType type,
-                    const kernels::Device& device);
+int64_t WeightBytes(const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
+                    kernels::WeightType type, const kernels::Device& device);
 
 // One rank's weights in its device's memory, in the device's formats. They are a copy: the files
 // may be replaced under a running worker.
 class Weights {
  public:
-  // `type` is the dense type of a WeightScheme. `checkpoint` has passed CheckWeights and is not
-  // read after the return. ResourceExhausted where the device has not enough memory,
-  // InvalidArgument where an element overflows fp16. `device` outlives the result. On the CPU,
-  // packed weights are read from `cache`, which belongs to this checkpoint, or written to it; null:
-  // neither.
+  // `type` is the dense type of a WeightScheme. `checkpoint` has passed CheckWeights, for kStored
+  // CheckStored, too, and is not read after the return. ResourceExhausted where the device has not
+  // enough memory, InvalidArgument where an element overflows fp16. `device` outlives the result.
+  // On the CPU, packed weights are read from `cache`, which belongs to this checkpoint, or written
+  // to it; null: neither.
   static absl::StatusOr<std::unique_ptr<Weights>> Load(
       const ModelConfig& config, const Shard& shard, const Checkpoint& checkpoint,
       kernels::WeightType type, kernels::Device& device, const WeightsCache* cache = nullptr);

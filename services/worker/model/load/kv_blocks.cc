@@ -76,9 +76,10 @@ absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& pl
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const Shard& shard = plan.shards[rank];
     const kernels::Device& device = *ranks[rank].device;
-    const int64_t taken = WeightBytes(plan.config, shard, plan.types.weights, device) +
-                          ScratchBytes(plan.config, shard, plan.types.weights,
-                                       plan.types.activations, options.max_batch_tokens, device);
+    const int64_t taken =
+        WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device) +
+        ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
+                     options.max_batch_tokens, device);
     // Blocks that flags ask for come first.
     const int64_t blocks = requested * BlockNeeds(options, plan, rank);
     const int64_t slot = StateCache::SlotBytes(plan.config, shard, plan.types.activations);
@@ -99,7 +100,7 @@ absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, 
     // The KV cache has a spare block of its own.
     const int64_t spare = plan.BlockBytes(shard, options.kv.block_size);
     needs.push_back(
-        {.weights = WeightBytes(plan.config, shard, plan.types.weights, device),
+        {.weights = WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device),
          .scratch = spare +
                     ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
                                  options.max_batch_tokens, device) +

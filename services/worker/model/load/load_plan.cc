@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/device.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/state_cache.h"
@@ -117,6 +118,9 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
                                     options.device.device == "cpu"));
   plan.config = plan.served;
   if (options.reads_mtp) RETURN_IF_ERROR(ReadMtp(plan));
+  if (plan.types.weights == kernels::WeightType::kStored) {
+    RETURN_IF_ERROR(CheckStored(plan.config, plan.checkpoint));
+  }
   if (std::string skipped = DescribeSkipped(plan.config, plan.checkpoint); !skipped.empty()) {
     plan.served.warnings.push_back(std::move(skipped));
   }
@@ -138,7 +142,8 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   RETURN_IF_ERROR(CheckSupported(*device, plan.types));
   LoadEstimate estimate;
   for (const Shard& shard : plan.shards) {
-    estimate.weight_bytes += WeightBytes(plan.config, shard, plan.types.weights, *device);
+    estimate.weight_bytes +=
+        WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, *device);
     estimate.scratch_bytes +=
         RunnerScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
                            options.max_batch_tokens, *device);
@@ -147,6 +152,9 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
   estimate.min_blocks = plan.min_blocks;
   estimate.bytes_per_state_slot = plan.SlotBytes();
   estimate.types = plan.types;
+  if (plan.types.weights == kernels::WeightType::kStored) {
+    estimate.kept = DescribeStored(plan.config, plan.checkpoint);
+  }
   estimate.backend_name = device->name();
   estimate.config = std::move(plan.served);
   return estimate;

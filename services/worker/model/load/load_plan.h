@@ -50,7 +50,8 @@ struct LoadEstimate {
   int min_blocks = 0;                // KV blocks that hold one sequence of max_context_tokens
   int64_t bytes_per_state_slot = 0;  // of all ranks together; 0: no layer has a state
   ComputeTypes types;
-  std::string backend_name;  // Device::name()
+  std::vector<std::string> kept;  // with stored weights, how: DescribeStored
+  std::string backend_name;       // Device::name()
 };
 
 // Reads the headers of the files only. Errors as MakeLoadPlan, and InvalidArgument for types that

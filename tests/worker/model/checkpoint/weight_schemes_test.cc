@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 
 TEST(WeightSchemesTest, EachIsFoundByItsNameAndByTheTypeOfItsDenseMatrices) {
   EXPECT_THAT(WeightSchemeNames(),
-              ElementsAre("auto", "fp32", "bf16", "fp16", "int8", "int4", "fp8"));
+              ElementsAre("auto", "fp32", "bf16", "fp16", "int8", "int4", "fp8", "stored"));
   for (const WeightScheme& scheme : WeightSchemes()) {
     EXPECT_EQ(&SchemeOf(scheme.dense), &scheme);
     EXPECT_EQ(FindWeightScheme(scheme.name(), DType::kF32).value(), &scheme);
@@ -22,7 +22,7 @@ TEST(WeightSchemesTest, EachIsFoundByItsNameAndByTheTypeOfItsDenseMatrices) {
   EXPECT_EQ(FindWeightScheme("auto", DType::kF32).value()->dense, WeightType::kF32);
   EXPECT_EQ(FindWeightScheme("auto", DType::kBF16).value()->dense, WeightType::kBF16);
   EXPECT_EQ(FindWeightScheme("int3", DType::kF32).status().message(),
-            "weights is \"int3\"; it must be auto, fp32, bf16, fp16, int8, int4 or fp8");
+            "weights is \"int3\"; it must be auto, fp32, bf16, fp16, int8, int4, fp8 or stored");
 }
 
 TEST(WeightSchemesTest, RoutersAreNeverQuantised) {

@@ -271,8 +271,9 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
                            .num_kv_heads = 4,
                            .tied_embeddings = false});
     const ModelConfig config = *ReadModelConfig(model.dir());
-    const int64_t whole = WeightBytes(config, MakeShard(config, 0, 1), kernels::WeightType::kF32,
-                                      *kernels::MakeDevice({}).value());
+    const Checkpoint checkpoint = *Checkpoint::Open(model.dir());
+    const int64_t whole = WeightBytes(config, MakeShard(config, 0, 1), checkpoint,
+                                      kernels::WeightType::kF32, *kernels::MakeDevice({}).value());
     // The difference is gains and biases, each at most one cache line longer than it must be, and
     // the kv heads that more than one rank reads.
     ModelWeights places;
@@ -285,8 +286,9 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
       int64_t sum = 0;
       for (int rank = 0; rank < size; ++rank) {
         const Loaded part = Load(model, rank, size, kernels::DType::kF32);
-        EXPECT_EQ(part.weights->bytes(), WeightBytes(config, MakeShard(config, rank, size),
-                                                     kernels::WeightType::kF32, *part.device));
+        EXPECT_EQ(part.weights->bytes(),
+                  WeightBytes(config, MakeShard(config, rank, size), checkpoint,
+                              kernels::WeightType::kF32, *part.device));
         EXPECT_LE(part.weights->bytes(), whole / size + replicated) << family << " " << size;
         sum += part.weights->bytes();
       }

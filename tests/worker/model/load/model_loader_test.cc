@@ -344,7 +344,7 @@ TEST(LoaderTest, BadOptionsAreRefusedByName) {
   refused([](LoadOptions& o) { o.source.max_context_tokens = -1; }, "max_context_tokens", "256");
   refused([](LoadOptions& o) { o.kv.num_blocks = -1; }, "kv_blocks", "1");
   refused([](LoadOptions& o) { o.kv.num_blocks = 1 << 30; }, "kv_blocks", "134217727");
-  refused([](LoadOptions& o) { o.precision.weights = "int3"; }, "weights", "int4 or fp8");
+  refused([](LoadOptions& o) { o.precision.weights = "int3"; }, "weights", "fp8 or stored");
   refused([](LoadOptions& o) { o.precision.weights = "fp16"; }, "weights is fp16, with which cpu/",
           "it needs CUDA devices");
   refused([](LoadOptions& o) { o.precision.kv_dtype = "int4"; }, "kv_dtype", "fp16, int8 or fp8");
