@@ -40,12 +40,13 @@ void AttentionOps::RopeAngles(Tensor angles, Tensor positions, Tensor frequencie
   if (angles.size() > 0) DoRopeAngles(angles, positions, frequencies, scale);
 }
 
-void AttentionOps::GrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
-                              int64_t period) {
+void AttentionOps::GrowAngles(Tensor out, Tensor angles, Tensor positions,
+                              const QueryGrowth& growth) {
   CONTINUO_CHECK(out.dtype == DType::kF32 && angles.dtype == DType::kF32);
   CONTINUO_CHECK(out.size() == angles.size() && positions.dtype == DType::kI32);
-  CONTINUO_CHECK(positions.size() == angles.rows() && period > 0);
-  if (angles.size() > 0) DoGrowAngles(out, angles, positions, growth, period);
+  CONTINUO_CHECK(positions.size() == angles.rows());
+  CONTINUO_CHECK(growth.period > 0 && growth.offset >= 0);
+  if (angles.size() > 0) DoGrowAngles(out, angles, positions, growth);
 }
 
 void AttentionOps::Rope(Tensor x, Tensor angles, int head_dim) {
@@ -118,7 +119,7 @@ void AttentionOps::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   CONTINUO_CHECK(kv.query_begin.size() == kv.kv_len.size() + 1);
   CONTINUO_CHECK(kv.num_decodes >= 0 && kv.num_decodes <= kv.kv_len.size());
   CONTINUO_CHECK(kv.num_decodes <= q.rows());
-  CONTINUO_CHECK(params.window >= 0 && params.softcap >= 0);
+  CONTINUO_CHECK(params.window >= 0 && params.chunk >= 0 && params.softcap >= 0);
   CONTINUO_CHECK(params.head_dim > 0 && params.heads_per_kv_head > 0);
   CONTINUO_CHECK(params.sinks.size() == 0 ||
                  (params.sinks.dtype == DType::kF32 && params.sinks.size() == params.num_heads));

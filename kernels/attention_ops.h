@@ -52,10 +52,20 @@ struct AttentionParams {
   float softcap = 0.0f;
   // A query at position p sees positions in (p - window, p]; 0: all up to p.
   int window = 0;
+  // The context is cut into chunks of so many positions, and a query sees those of its own chunk
+  // alone; 0: it is not cut.
+  int chunk = 0;
   // f32 [num_heads]: a score that each query has besides those of the keys, and that brings no
   // value: e^sink is added to the sum that weights are divided by. It is neither scaled nor capped.
   // Empty: there is none.
   Tensor sinks = {};
+};
+
+// How queries grow with their position (GrowAngles).
+struct QueryGrowth {
+  double growth = 0;
+  int64_t period = 1;
+  int64_t offset = 0;
 };
 
 // The change of a step's queries and keys before attention: RmsNorm with eps per head (where the
@@ -81,9 +91,10 @@ class AttentionOps {
   // angles f32 [rows, 2 * num_frequencies]: the cosines then the sines of
   // positions[r] * frequencies[i] (product and reduction in f64, rounded to f32), times `scale`.
   void RopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale);
-  // out[r] = angles[r] * (1 + growth * ln(1 + ⌊positions[r] / period⌋)), the factor in f64, rounded
-  // to f32: the angles of queries that grow with their position. Both are f32 [rows, cols].
-  void GrowAngles(Tensor out, Tensor angles, Tensor positions, double growth, int64_t period);
+  // out[r] = angles[r] * (1 + growth * ln(1 + ⌊(positions[r] + offset) / period⌋)), the factor in
+  // f64, rounded to f32: the angles of queries that grow with their position. Both are f32 [rows,
+  // cols].
+  void GrowAngles(Tensor out, Tensor angles, Tensor positions, const QueryGrowth& growth);
   // Rotates pairs (i, i + n) of the first 2n elements of each head (Hugging Face's half-split
   // layout), n = num_frequencies. x: [rows, num_heads * head_dim], in place.
   void Rope(Tensor x, Tensor angles, int head_dim);
@@ -119,8 +130,8 @@ class AttentionOps {
 
  private:
   virtual void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) = 0;
-  virtual void DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
-                            int64_t period) = 0;
+  virtual void DoGrowAngles(Tensor out, Tensor angles, Tensor positions,
+                            const QueryGrowth& growth) = 0;
   virtual void DoRope(Tensor x, Tensor angles, int head_dim) = 0;
   virtual void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) = 0;
   virtual void DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) = 0;

@@ -42,11 +42,22 @@ void ExpertOps::RouteExperts(const ExpertRoutes& routes, Tensor logits, const Ro
   const Tensor& correction = routing.correction;
   CONTINUO_CHECK(correction.size() == 0 ||
                  (correction.dtype == DType::kF32 && correction.size() == num_experts));
+  const Tensor& factors = routing.expert_factors;
+  CONTINUO_CHECK(factors.size() == 0 ||
+                 (factors.dtype == DType::kF32 && factors.size() == num_experts));
   const int groups = routing.num_groups;
   CONTINUO_CHECK(groups >= 1 && num_experts % groups == 0);
   CONTINUO_CHECK(routing.top_groups >= 1 && routing.top_groups <= groups);
   CONTINUO_CHECK(num_experts / groups * routing.top_groups >= k);
+  CONTINUO_CHECK(!routing.chooses_by_logits || (routing.scores == Routing::Scores::kSigmoid &&
+                                                groups == 1 && correction.size() == 0));
   DoRouteExperts(routes, logits, routing);
+}
+
+void ExpertOps::WeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes) {
+  CONTINUO_CHECK(IsActivation(out.dtype) && out.dtype == x.dtype && out.cols() == x.cols());
+  CONTINUO_CHECK(x.rows() == routes.weights.rows() && out.rows() == routes.rows.size());
+  if (out.size() > 0) DoWeighInputs(out, x, routes);
 }
 
 void ExpertOps::ExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,

@@ -18,6 +18,9 @@ struct Routing {
   };
   Scores scores = Scores::kSoftmax;
   bool normalise = false;  // the weights of a row are divided by their sum
+  // The logits themselves choose, though scores are sigmoids, of which large ones are equal. There
+  // is neither a correction nor are there groups then.
+  bool chooses_by_logits = false;
   // f32 [num_experts], added to the scores for the choice alone; empty: nothing is.
   Tensor correction = {};
   // The experts are num_groups groups of neighbours. Only those of the top_groups groups that come
@@ -26,6 +29,8 @@ struct Routing {
   int num_groups = 1, top_groups = 1;
   bool by_top_two = false;
   float factor = 1;  // of all weights
+  // f32 [num_experts]: of the weights of each expert; empty: there is none.
+  Tensor expert_factors = {};
 };
 
 // The matrices of a product, one an expert, of one shape and format, and their biases.
@@ -76,6 +81,9 @@ class ExpertOps {
                                int64_t /*num_entries*/) const {
     return false;
   }
+  // out[entry] = weight · x[row] of each entry: x [rows, k], out [entries, k], of one type. For
+  // experts whose inputs are weighed instead of their results.
+  void WeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes);
   // MatMul of each entry with its expert's weights and bias: out [entries, columns]; x has a row
   // for each row of the step, or, where `by_entry`, for each entry. On the CPU an entry's bits are
   // those that MatMul gives for its row; on any device they do not depend on the other entries if a
@@ -110,6 +118,7 @@ class ExpertOps {
  private:
   virtual void DoRouteExperts(const ExpertRoutes& routes, Tensor logits,
                               const Routing& routing) = 0;
+  virtual void DoWeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes) = 0;
   virtual void DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,
                               const ExpertRoutes& routes, bool by_entry) = 0;
   virtual void DoExpertMatMulSplitK(Tensor out, Tensor x, std::span<const Weight> experts,

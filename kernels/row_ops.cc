@@ -87,6 +87,11 @@ void RowOps::Scale(Tensor x, float factor) {
   if (x.size() > 0) DoScale(x, factor);
 }
 
+void RowOps::ScaleBy(Tensor x, Tensor factor) {
+  CONTINUO_CHECK(IsActivation(x.dtype) && factor.dtype == DType::kF32 && factor.size() == 1);
+  if (x.size() > 0) DoScaleBy(x, factor);
+}
+
 void RowOps::SoftCap(Tensor x, float cap) {
   CONTINUO_CHECK(x.dtype == DType::kF32 && cap > 0);
   if (x.size() > 0) DoSoftCap(x, cap);

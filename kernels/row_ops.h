@@ -67,6 +67,8 @@ class RowOps {
   void GateMul(GateFunction function, Tensor out, Tensor gate, Tensor up);
   // x = x * factor, f32, in place.
   void Scale(Tensor x, float factor);
+  // x = x * factor[0], in place: x of any type of activations, factor f32 [1].
+  void ScaleBy(Tensor x, Tensor factor);
   // x = cap · tanh(x / cap), f32, in place; cap > 0.
   void SoftCap(Tensor x, float cap);
   // out[i] = x[rows[i]]; rows i32 [out's rows].
@@ -91,6 +93,7 @@ class RowOps {
   virtual void DoAddSum(Tensor x, Tensor sum, Tensor bias) = 0;
   virtual void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) = 0;
   virtual void DoScale(Tensor x, float factor) = 0;
+  virtual void DoScaleBy(Tensor x, Tensor factor) = 0;
   virtual void DoSoftCap(Tensor x, float cap) = 0;
   virtual void DoGatherRows(Tensor out, Tensor x, Tensor rows) = 0;
   virtual void DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) = 0;

@@ -152,6 +152,7 @@ TEST_F(GpuDeviceTest, AttentionOfPromptsIsWhatTheReferenceSays) {
   for (const bool wgmma : {false, true}) {
     MakeWith({.options = {.wgmma_prefill = wgmma}});
     CheckPromptAttention(b());
+    CheckChunkedAttention(b());
     CheckPromptAttention(b(), kernels::DType::kI8);
     CheckPromptAttention(b(), kernels::DType::kF8);
   }

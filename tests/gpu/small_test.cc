@@ -32,6 +32,7 @@ TEST_F(GpuDeviceTest, SmallRowsAndElements) {
   CheckLayerNorm(b(), 3, {2, 5, 64, 300});
   CheckRmsNormBySquares(b(), 3, 5, {1, 20, 64});
   CheckScale(b(), 3, 333);
+  CheckScaleBy(b(), 3, 333);
   CheckGrowAngles(b());
   CheckPlainGates(b(), 2, {1, 264});
 }
@@ -98,6 +99,8 @@ TEST_F(GpuDeviceTest, SmallExperts) {
   CheckRoutes(b(), *cpu_, 9, 1024, 10);
   CheckEveryRouting(b(), *cpu_, 9, 64, 6, 8, 3);
   CheckEveryRouting(b(), *cpu_, 3, 1024, 32, 512, 40);
+  CheckOtherRouting(b(), *cpu_, 33, 128, 8);
+  CheckWeighedInputs(b(), *cpu_, 19, 5, 3, 301);
 }
 
 TEST_F(GpuDeviceTest, SmallSamples) {

@@ -99,6 +99,38 @@ TEST_P(AttentionTest, SinksTakeTheirPartOfTheWeights) {
   }
 }
 
+// Rows on both sides of chunks' borders, and chunks that begin and end within the KV chunks that
+// attention computes at a time.
+TEST_P(AttentionTest, AQuerySeesItsOwnChunkAlone) {
+  for (const auto& [type, kept] : kTypes) {
+    for (const auto& [chunk, window] : {std::pair{1, 0}, {5, 0}, {64, 0}, {100, 0}, {100, 40}}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(type) << (kept ? " int8" : "") << " chunks of "
+                                        << chunk << ", window " << window);
+      kernels::AttentionParams params = Heads(6, 2, 20, window);
+      const std::vector<PagedCase::Sequence> sequences = {{1, 1},     {101, 1}, {128, 3},
+                                                          {300, 137}, {270, 1}, {140, 140}};
+      const PagedCase plain(sequences, params, type, 35, 7, kept);
+      params.chunk = chunk;
+      const PagedCase c(sequences, params, type, 35, 7, kept);
+      const HostTensor out = c.Run(*device_);
+      ExpectMatches(GetParam(), out, c, type, kept);
+      EXPECT_FALSE(out.SameBits(plain.Run(*device_)));
+      for (const int64_t rows : {1, 5, 33}) {
+        EXPECT_TRUE(c.RunInChunks(*device_, rows).SameBits(out)) << rows;
+      }
+      EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), 3)).SameBits(out));
+    }
+    // Of a long sequence what lies before the chunk is not read, and several threads share the
+    // rest.
+    kernels::AttentionParams params = Heads(6, 1, 24);
+    params.chunk = 2048;
+    const PagedCase c({{4090, 1}, {4097, 3}}, params, type, 36, 16, kept);
+    const HostTensor out = c.Run(*device_);
+    ExpectMatches(GetParam(), out, c, type, kept);
+    EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), 8)).SameBits(out));
+  }
+}
+
 TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
   const PagedCase c({{70, 9}}, Heads(70, 1, 16), kernels::DType::kF32, 22, 16);
   ExpectMatches(GetParam(), c.Run(*device_), c, kernels::DType::kF32);

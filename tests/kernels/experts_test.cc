@@ -68,7 +68,7 @@ void ExpectRoutes(kernels::Device& device, int num_experts, int k, const kernels
         ReferenceRouting({&all[r * num_experts], static_cast<size_t>(num_experts)}, k, routing);
     EXPECT_EQ(ExpertsOf(routes, r), route.experts);
     for (int i = 0; i < k; ++i) {
-      EXPECT_NEAR(weights[r * k + i], route.weights[i], route.weights[i] * 1e-5);
+      EXPECT_NEAR(weights[r * k + i], route.weights[i], std::abs(route.weights[i]) * 1e-5);
     }
   }
 }
@@ -106,6 +106,64 @@ TEST_P(ExpertsTest, EveryKindOfRoutingMatchesReference) {
           }
         }
       }
+    }
+  }
+}
+
+TEST_P(ExpertsTest, ExpertsHaveFactorsOfTheirOwn) {
+  Random random(56);
+  for (const auto& [num_experts, k] : {std::pair{6, 2}, std::pair{64, 8}}) {
+    const HostTensor factors = HostTensor::Of(kernels::DType::kF32, num_experts, 1, random, 0.9f);
+    HostTensor positive(kernels::DType::kF32, num_experts, 1);
+    for (int e = 0; e < num_experts; ++e) {
+      positive.Set(e, 1.5f + static_cast<float>(factors.matrix()[e]));
+    }
+    ExpectRoutes(*device_, num_experts, k,
+                 {.normalise = true, .factor = 2.5f, .expert_factors = positive}, random);
+  }
+}
+
+// Sigmoids of large logits are all 1; the logits still differ.
+TEST_P(ExpertsTest, LogitsChooseWhereSigmoidsAreEqual) {
+  using Scores = kernels::Routing::Scores;
+  Random random(57);
+  for (const auto& [num_experts, k] : {std::pair{6, 2}, std::pair{64, 1}, std::pair{128, 8}}) {
+    ExpectRoutes(*device_, num_experts, k, {.scores = Scores::kSigmoid, .chooses_by_logits = true},
+                 random);
+  }
+  HostTensor logits(kernels::DType::kF32, 1, 4);
+  const float values[] = {30, 40, 60, 50};
+  for (int i = 0; i < 4; ++i) logits.Set(i, values[i]);
+  Routes routes(1, 4, 1);
+  ops().experts.RouteExperts(routes.view(), logits,
+                             {.scores = Scores::kSigmoid, .chooses_by_logits = true});
+  EXPECT_THAT(ExpertsOf(routes, 0), ElementsAre(2));
+  EXPECT_EQ(routes.weights.matrix()[0], 1.0);
+  ops().experts.RouteExperts(routes.view(), logits, {.scores = Scores::kSigmoid});
+  EXPECT_THAT(ExpertsOf(routes, 0), ElementsAre(0));
+}
+
+TEST_P(ExpertsTest, InputsAreWeighed) {
+  Random random(58);
+  const int64_t num_experts = 5, k = 3, cols = 37;
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    for (const int64_t rows : {0, 1, 19}) {
+      const HostTensor logits = HostTensor::Of(kernels::DType::kF32, rows, num_experts, random);
+      const HostTensor x = HostTensor::Of(type, rows, cols, random);
+      Routes routes(rows, num_experts, k);
+      ops().experts.RouteExperts(routes.view(), logits,
+                                 {.scores = kernels::Routing::Scores::kSigmoid});
+      HostTensor out = HostTensor::Poisoned(type, rows * k, cols);
+      ops().experts.WeighInputs(out, x, routes.view());
+      const Matrix weights = routes.weights.matrix(), from = x.matrix();
+      Matrix expected(static_cast<size_t>(rows * k * cols));
+      for (int64_t i = 0; i < rows * k; ++i) {
+        for (int64_t c = 0; c < cols; ++c) {
+          expected[static_cast<size_t>(routes.entries.ints()[i] * cols + c)] =
+              from[static_cast<size_t>(i / k * cols + c)] * weights[static_cast<size_t>(i)];
+        }
+      }
+      ExpectNear(out, expected, RoundingOf(type), {0});
     }
   }
 }

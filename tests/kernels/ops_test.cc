@@ -186,6 +186,18 @@ TEST_P(OpsTest, ScaleMultiplies) {
   }
 }
 
+TEST_P(OpsTest, ScaleByMultipliesAndRoundsOnce) {
+  Random random(25);
+  const HostTensor factor = HostTensor::OfFloats({0.3f});
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    HostTensor x = HostTensor::Of(type, 3, 77, random);
+    Matrix expected = x.matrix();
+    for (double& value : expected) value *= 0.3f;
+    ops().rows.ScaleBy(x, factor);
+    ExpectNear(x, expected, RoundingOf(type), {0});
+  }
+}
+
 TEST_P(OpsTest, AddSumRoundsTwice) {
   Random random(3);
   for (const kernels::DType type : kActivations) {
@@ -228,10 +240,15 @@ TEST_P(OpsTest, GrowAnglesScalesBySteps) {
   const std::vector<int32_t> positions = {0, 1, 15, 16, 47, 48, 100000};
   const HostTensor angles = HostTensor::Of(kernels::DType::kF32, 7, 10, random);
   HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 7, 10);
-  ops().attention.GrowAngles(out, angles, HostTensor::OfInts(positions), 0.1, 16);
-  ExpectNear(out, ReferenceGrowAngles(angles.matrix(), positions, 0.1, 16), 2 * 0x1p-24, {0});
+  ops().attention.GrowAngles(out, angles, HostTensor::OfInts(positions), {0.1, 16});
+  ExpectNear(out, ReferenceGrowAngles(angles.matrix(), positions, {0.1, 16}), 2 * 0x1p-24, {0});
   EXPECT_EQ(out.matrix()[25], angles.matrix()[25]);
   EXPECT_NE(out.matrix()[35], angles.matrix()[35]);
+  // The 16th position is the first that grows where positions count from 1.
+  ops().attention.GrowAngles(out, angles, HostTensor::OfInts(positions), {0.1, 16, 1});
+  ExpectNear(out, ReferenceGrowAngles(angles.matrix(), positions, {0.1, 16, 1}), 2 * 0x1p-24, {0});
+  EXPECT_EQ(out.matrix()[15], angles.matrix()[15]);
+  EXPECT_NE(out.matrix()[25], angles.matrix()[25]);
 }
 
 TEST_P(OpsTest, RopeRotatesTheFirstPartOfEachHead) {

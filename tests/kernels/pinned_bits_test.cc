@@ -225,7 +225,7 @@ Hashes HashOps(kernels::Device& device) {
   }
   HostTensor grown = HostTensor::Of(kernels::DType::kF32, 7, 64, random);
   device.ops().attention.GrowAngles(
-      grown, grown, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), 0.1, 64);
+      grown, grown, HostTensor::OfInts({0, 1, 5, 77, 1000, 40000, 131071}), {0.1, 64});
   device.ops().rows.Scale(grown, 0.22f);
   take("GrowAngles, Scale", grown);
   Random own(52);  // the stream of what comes before does not matter here

@@ -102,12 +102,13 @@ Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& fre
   return out;
 }
 
-Matrix ReferenceGrowAngles(const Matrix& angles, std::span<const int32_t> positions, double growth,
-                           int64_t period) {
+Matrix ReferenceGrowAngles(const Matrix& angles, std::span<const int32_t> positions,
+                           const kernels::QueryGrowth& growth) {
   Matrix out = angles;
   const size_t cols = angles.size() / positions.size();
   for (size_t i = 0; i < out.size(); ++i) {
-    out[i] *= 1 + growth * std::log(1 + std::floor(positions[i / cols] / double(period)));
+    const double at = static_cast<double>(positions[i / cols] + growth.offset);
+    out[i] *= 1 + growth.growth * std::log(1 + std::floor(at / static_cast<double>(growth.period)));
   }
   return out;
 }
@@ -166,8 +167,8 @@ Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& val
   Matrix out(q.size(), 0.0);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t position = kv_len - rows + r;
-    const int64_t first =
-        params.window == 0 ? 0 : std::max<int64_t>(0, position - params.window + 1);
+    int64_t first = params.window == 0 ? 0 : std::max<int64_t>(0, position - params.window + 1);
+    if (params.chunk > 0) first = std::max(first, position / params.chunk * params.chunk);
     for (int64_t h = 0; h < params.num_heads; ++h) {
       const int64_t kv_head =
           (params.first_head + h) / params.heads_per_kv_head - params.first_kv_head;
@@ -211,6 +212,7 @@ ReferenceRoute ReferenceRouting(std::span<const double> logits, int k,
     scores[e] = by_sigmoid ? 1 / (1 + std::exp(-logits[e])) : std::exp(logits[e]) / all;
   }
   Matrix choice = scores;
+  if (routing.chooses_by_logits) choice.assign(logits.begin(), logits.end());
   for (size_t e = 0; e < n && routing.correction.size() > 0; ++e) {
     choice[e] += static_cast<const float*>(routing.correction.data)[e];
   }
@@ -244,7 +246,10 @@ ReferenceRoute ReferenceRouting(std::span<const double> logits, int k,
   for (const int e : route.experts) sum += scores[static_cast<size_t>(e)];
   for (const int e : route.experts) {
     const double weight = scores[static_cast<size_t>(e)];
-    route.weights.push_back((routing.normalise ? weight / sum : weight) * routing.factor);
+    const double own = routing.expert_factors.size() == 0
+                           ? 1
+                           : static_cast<const float*>(routing.expert_factors.data)[e];
+    route.weights.push_back((routing.normalise ? weight / sum : weight) * routing.factor * own);
   }
   return route;
 }

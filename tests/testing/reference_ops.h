@@ -29,8 +29,8 @@ Matrix ReferenceAddSum(const Matrix& x, const Matrix& sum, const Matrix& bias);
 // [rows, 2 * frequencies]
 Matrix ReferenceRopeAngles(std::span<const int32_t> positions, const Matrix& frequencies,
                            double scale);
-Matrix ReferenceGrowAngles(const Matrix& angles, std::span<const int32_t> positions, double growth,
-                           int64_t period);
+Matrix ReferenceGrowAngles(const Matrix& angles, std::span<const int32_t> positions,
+                           const kernels::QueryGrowth& growth);
 Matrix ReferenceRope(const Matrix& x, const Matrix& angles, int64_t rows, int64_t cols,
                      int64_t head_dim);
 Matrix ReferenceSiluMul(const Matrix& gate, const Matrix& up);

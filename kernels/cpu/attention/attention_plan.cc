@@ -20,8 +20,9 @@ int64_t CostOf(const AttentionItem& item) { return ChunksOf(item) * (8 + item.nu
 
 }  // namespace
 
-SeenPositions::SeenPositions(const AttentionItem& item, const PagedKv& kv, int window)
-    : window_(window) {
+SeenPositions::SeenPositions(const AttentionItem& item, const PagedKv& kv,
+                             const AttentionParams& params)
+    : window_(params.window), chunk_(params.chunk) {
   const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
   const int32_t rows = query_begin[item.seq + 1] - query_begin[item.seq];
   first_ = static_cast<const int32_t*>(kv.kv_len.data)[item.seq] - rows + item.first_row;
@@ -53,7 +54,7 @@ void AttentionPlan::Make(const PagedKv& kv, const AttentionParams& params, int64
                               .first_row = row,
                               .num_rows = std::min(step, rows - row),
                               .results = -1};
-        const SeenPositions seen(item, kv, params.window);
+        const SeenPositions seen(item, kv, params);
         item.begin = seen.FirstChunk();
         item.end = (seen.end() + kKvChunk - 1) / kKvChunk * kKvChunk;
         items_.push_back(item);

@@ -25,7 +25,7 @@ struct AttentionItem {
 // The positions that the rows of an item see. Query i is row i / num_heads.
 class SeenPositions {
  public:
-  SeenPositions(const AttentionItem& item, const PagedKv& kv, int window);
+  SeenPositions(const AttentionItem& item, const PagedKv& kv, const AttentionParams& params);
 
   int64_t FirstChunk() const { return FirstSeenBy(first_) / kKvChunk * kKvChunk; }
   int64_t end() const { return last_ + 1; }
@@ -40,12 +40,14 @@ class SeenPositions {
   static int Within(int64_t position) {
     return static_cast<int>(std::clamp<int64_t>(position, 0, kKvChunk));
   }
+  // It never decreases from one position to the next.
   int64_t FirstSeenBy(int64_t position) const {
-    return window_ == 0 ? 0 : std::max<int64_t>(0, position - window_ + 1);
+    const int64_t of_window = window_ == 0 ? 0 : std::max<int64_t>(0, position - window_ + 1);
+    return chunk_ == 0 ? of_window : std::max(of_window, position - position % chunk_);
   }
 
   int64_t first_, last_;  // positions of the rows
-  int64_t window_;
+  int64_t window_, chunk_;
 };
 
 // The layout of one chunk's partial results: maximum and sum of each query, with room for a vector

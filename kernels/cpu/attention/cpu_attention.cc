@@ -30,13 +30,13 @@ void CpuAttention::DoRopeAngles(Tensor angles, Tensor positions, Tensor frequenc
   });
 }
 
-void CpuAttention::DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
-                                int64_t period) {
+void CpuAttention::DoGrowAngles(Tensor out, Tensor angles, Tensor positions,
+                                const QueryGrowth& growth) {
   const int64_t n = angles.cols();
   const auto* const p = static_cast<const int32_t*>(positions.data);
   context_.ForRanges(angles.rows(), 64 + n, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      const float factor = GrowthAt(p[r], growth, period);
+      const float factor = GrowthAt(p[r] + growth.offset, growth.growth, growth.period);
       const auto* const from = reinterpret_cast<const float*>(At(angles, r * n));
       auto* const to = reinterpret_cast<float*>(At(out, r * n));
       for (int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;

@@ -18,8 +18,8 @@ class CpuAttention : public AttentionOps {
 
  private:
   void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
-  void DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
-                    int64_t period) override;
+  void DoGrowAngles(Tensor out, Tensor angles, Tensor positions,
+                    const QueryGrowth& growth) override;
   void DoRope(Tensor x, Tensor angles, int head_dim) override;
   void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
   void DoCopyKvBlocks(const PagedKv& kv, Tensor pairs) override;

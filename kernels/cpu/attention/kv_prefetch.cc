@@ -13,7 +13,7 @@ void KvPrefetch::Enter(int index) {
     position_ = end_ = 0;
     return;
   }
-  const SeenPositions seen(item(), *kv_, window_);
+  const SeenPositions seen(item(), *kv_, *params_);
   position_ = item().begin + seen.Begin(item().begin);
   end_ = std::min(item().end, seen.end());
 }
@@ -23,7 +23,7 @@ void KvPrefetch::Begin(const std::vector<AttentionItem>& items, int index, int s
   if (index == index_) return;  // as expected: goes on where it is
   items_ = &items;
   kv_ = &kv;
-  window_ = params.window;
+  params_ = &params;
   row_bytes_ = params.head_dim * static_cast<int64_t>(SizeOf(kv.cache.dtype));
   step_ = step;
   index_ = index;

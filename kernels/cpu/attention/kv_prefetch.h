@@ -38,7 +38,7 @@ class alignas(64) KvPrefetch {
 
   const std::vector<AttentionItem>* items_ = nullptr;
   const PagedKv* kv_ = nullptr;
-  int window_ = 0;
+  const AttentionParams* params_ = nullptr;
   int64_t row_bytes_ = 0;
   int step_ = 1;
   int index_ = -1;  // the item that is expected next; -1: none

@@ -161,7 +161,7 @@ void PagedAttention::Attend(const Call& call, const AttentionItem& item, float* 
                       : kv.cache.dtype == DType::kI8
                           ? kernels_.attend_int8
                           : kernels_.attend_chunk[ElementOf(kv.cache.dtype)];
-  const SeenPositions seen(item, kv, call.params.window);
+  const SeenPositions seen(item, kv, call.params);
   ChunkRows rows;
   MemoryRange next[2 * kKvChunk];
   args.keys = rows.keys;
@@ -203,7 +203,7 @@ void PagedAttention::MergeChunks(const Call& call, const AttentionItem& item, in
   args.sum = sum;
   args.out = context_.Scratch(thread, call.stride);
   StartMerging(args);
-  const SeenPositions seen(item, call.kv, call.params.window);
+  const SeenPositions seen(item, call.kv, call.params);
   for (int64_t chunk = item.begin; chunk < item.end; chunk += kKvChunk) {
     begin = seen.BeginOf(query / item.num_heads, chunk);
     end = seen.EndOf(query / item.num_heads, chunk);

@@ -94,9 +94,10 @@ void KeepGroups(float* choice, int64_t num_experts, const Routing& routing, floa
 // for as many, `groups` for a number of each group.
 void PickByScores(float* logits, int64_t num_experts, int64_t k, const Routing& routing,
                   float* choice, float* groups, int32_t* experts, float* weights) {
+  std::copy_n(logits, num_experts, choice);
   Score(logits, num_experts, routing.scores);
   const auto* const correction = static_cast<const float*>(routing.correction.data);
-  for (int64_t e = 0; e < num_experts; ++e) {
+  for (int64_t e = 0; e < num_experts && !routing.chooses_by_logits; ++e) {
     choice[e] = routing.correction.size() > 0 ? logits[e] + correction[e] : logits[e];
   }
   ReplaceNan(choice, num_experts);
@@ -145,6 +146,9 @@ void CpuExperts::DoRouteExperts(const ExpertRoutes& routes, Tensor logits, const
                      entries + r * k, weights);
       }
       for (int64_t i = 0; i < k; ++i) weights[i] *= routing.factor;
+      if (routing.expert_factors.size() == 0) continue;
+      const auto* const factors = static_cast<const float*>(routing.expert_factors.data);
+      for (int64_t i = 0; i < k; ++i) weights[i] *= factors[entries[r * k + i]];
     }
   });
   // Counts, their running sum, then each entry takes the next place of its expert.
@@ -160,6 +164,23 @@ void CpuExperts::DoRouteExperts(const ExpertRoutes& routes, Tensor logits, const
   // Each beginning has become the next one's.
   for (int64_t e = num_experts; e > 0; --e) expert_begin[e] = expert_begin[e - 1];
   expert_begin[0] = 0;
+}
+
+void CpuExperts::DoWeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes) {
+  const int64_t cols = x.cols(), k = routes.weights.cols();
+  const auto* const weights = static_cast<const float*>(routes.weights.data);
+  context_.ForRanges(x.rows(), k * cols, [&](int64_t begin, int64_t end, int thread) {
+    float* const buffer = context_.Scratch(thread, 2 * cols);
+    for (int64_t r = begin; r < end; ++r) {
+      const float* const from = Read(kernels_, x, r * cols, cols, buffer);
+      for (int64_t i = r * k; i < (r + 1) * k; ++i) {
+        const int64_t at = Ints(routes.entries)[i] * cols;
+        float* const to = Begin(out, at, buffer + cols);
+        for (int64_t c = 0; c < cols; ++c) to[c] = from[c] * weights[i];
+        Finish(kernels_, out, at, cols, to);
+      }
+    }
+  });
 }
 
 void CpuExperts::DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,

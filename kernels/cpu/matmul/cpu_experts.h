@@ -22,6 +22,7 @@ class CpuExperts : public ExpertOps {
 
  private:
   void DoRouteExperts(const ExpertRoutes& routes, Tensor logits, const Routing& routing) override;
+  void DoWeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes) override;
   void DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,
                       const ExpertRoutes& routes, bool by_entry) override;
   void DoGatedExpertMatMul(Tensor gate, Tensor up, Tensor x, const ExpertMatrices& gates,

@@ -200,6 +200,20 @@ void CpuRowOps::DoScale(Tensor x, float factor) {
   });
 }
 
+void CpuRowOps::DoScaleBy(Tensor x, Tensor factor) {
+  const int64_t cols = x.cols();
+  const float by = *static_cast<const float*>(factor.data);
+  context_.ForRanges(x.rows(), cols, [&](int64_t begin, int64_t end, int thread) {
+    float* const buffer = context_.Scratch(thread, cols);
+    for (int64_t r = begin; r < end; ++r) {
+      const float* const from = Read(kernels_, x, r * cols, cols, buffer);
+      float* const to = Begin(x, r * cols, buffer);
+      for (int64_t c = 0; c < cols; ++c) to[c] = from[c] * by;
+      Finish(kernels_, x, r * cols, cols, to);
+    }
+  });
+}
+
 void CpuRowOps::DoSoftCap(Tensor x, float cap) {
   context_.ForRanges(x.size(), 8, [&](int64_t begin, int64_t end, int) {
     kernels_.soft_cap(reinterpret_cast<float*>(At(x, begin)), cap, end - begin);

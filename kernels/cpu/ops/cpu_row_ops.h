@@ -24,6 +24,7 @@ class CpuRowOps : public RowOps {
   void DoAddSum(Tensor x, Tensor sum, Tensor bias) override;
   void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) override;
   void DoScale(Tensor x, float factor) override;
+  void DoScaleBy(Tensor x, Tensor factor) override;
   void DoSoftCap(Tensor x, float cap) override;
   void DoGatherRows(Tensor out, Tensor x, Tensor rows) override;
   void DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) override;

@@ -47,6 +47,7 @@ AttentionStep StepOf(const Tensor& q, const PagedKv& kv, const AttentionParams& 
           .scale = params.scale,
           .softcap = params.softcap,
           .window = params.window,
+          .chunk = params.chunk,
           .sinks = params.sinks.size() == 0 ? nullptr : Data<const float>(params.sinks)};
 }
 
@@ -65,12 +66,12 @@ void CudaAttention::DoRopeAngles(Tensor angles, Tensor positions, Tensor frequen
   });
 }
 
-void CudaAttention::DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
-                                 int64_t period) {
+void CudaAttention::DoGrowAngles(Tensor out, Tensor angles, Tensor positions,
+                                 const QueryGrowth& growth) {
   context_.Enqueue("GrowAngles", [&] {
     return cuda::GrowAngles(Data<float>(out), Data<const float>(angles),
                             Data<const int32_t>(positions), angles.rows(), angles.cols(), growth,
-                            period, context_.kernels());
+                            context_.kernels());
   });
 }
 

@@ -34,8 +34,8 @@ class CudaAttention : public AttentionOps {
     int64_t q_stride, kv_stride;
   };
   void DoRopeAngles(Tensor angles, Tensor positions, Tensor frequencies, float scale) override;
-  void DoGrowAngles(Tensor out, Tensor angles, Tensor positions, double growth,
-                    int64_t period) override;
+  void DoGrowAngles(Tensor out, Tensor angles, Tensor positions,
+                    const QueryGrowth& growth) override;
   void DoRope(Tensor x, Tensor angles, int head_dim) override;
   void DoWriteKv(const PagedKv& kv, Tensor k, Tensor v, Tensor slots) override;
   void DoRotateAndWriteKv(const PagedKv& kv, Tensor q, Tensor k, Tensor v, Tensor slots,

@@ -24,7 +24,7 @@ CONTINUO_HOST_DEVICE inline SeenSlices SlicesOf(const AttentionStep& step, int s
                                                 int slice_tokens) {
   SeenSlices slices;
   slices.kv_len = step.kv_len[seq];
-  slices.first_seen = static_cast<int32_t>(FirstSeen(slices.kv_len - 1, step.window));
+  slices.first_seen = static_cast<int32_t>(FirstSeen(slices.kv_len - 1, step));
   const auto tokens = static_cast<uint32_t>(slice_tokens);
   slices.first = static_cast<uint32_t>(slices.first_seen) / tokens;
   slices.num = (static_cast<uint32_t>(slices.kv_len) + tokens - 1) / tokens - slices.first;

@@ -21,13 +21,15 @@ struct AttentionStep {
   int num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int heads_per_kv_head = 1, first_head = 0, first_kv_head = 0;
   float scale = 1, softcap = 0;
-  int window = 0;
+  int window = 0, chunk = 0;
   const float* sinks = nullptr;  // [num_heads], or null
 };
 
-// Returns the first position that a query at `position` sees. The last one is its own.
-CONTINUO_HOST_DEVICE inline int64_t FirstSeen(int64_t position, int window) {
-  return window == 0 ? 0 : Max(0, position - window + 1);
+// Returns the first position that a query at `position` sees. The last one is its own. It never
+// decreases from one position to the next.
+CONTINUO_HOST_DEVICE inline int64_t FirstSeen(int64_t position, const AttentionStep& step) {
+  const int64_t of_window = step.window == 0 ? 0 : Max(0, position - step.window + 1);
+  return step.chunk == 0 ? of_window : Max(of_window, position - position % step.chunk);
 }
 
 // The query heads of this rank that read a key-value head: [begin, end).
@@ -135,7 +137,7 @@ CONTINUO_HOST_DEVICE inline SeenRange SeenBy(const AttentionStep& step, const Qu
                                              int unit, int split, int num_splits,
                                              int64_t split_tokens) {
   SeenRange range;
-  range.first = FirstSeen(tile.Position(0), step.window);
+  range.first = FirstSeen(tile.Position(0), step);
   const int64_t all_begin = range.first / unit * unit;
   const int64_t all_end = tile.Position(tile.num_pairs - 1) + 1;
   int64_t begin = split * split_tokens, tokens = split_tokens;

@@ -26,11 +26,12 @@ __global__ void RopeAnglesKernel(float* angles, const int32_t* positions, const 
 
 // A thread scales an angle. Bound by f64 arithmetic, once a step for all layers.
 __global__ void GrowAnglesKernel(float* out, const float* angles, const int32_t* positions,
-                                 int64_t rows, int64_t cols, double growth, int64_t period) {
+                                 int64_t rows, int64_t cols, QueryGrowth growth) {
   WaitForPreviousKernel();
   const int64_t n = rows * cols, step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
-    out[i] = angles[i] * GrowthAt(positions[i / cols], growth, period);
+    out[i] =
+        angles[i] * GrowthAt(positions[i / cols] + growth.offset, growth.growth, growth.period);
   }
 }
 
@@ -64,11 +65,11 @@ cudaError_t RopeAngles(float* angles, const int32_t* positions, const float* fre
 }
 
 cudaError_t GrowAngles(float* out, const float* angles, const int32_t* positions, int64_t rows,
-                       int64_t cols, double growth, int64_t period, KernelStream stream) {
+                       int64_t cols, const QueryGrowth& growth, KernelStream stream) {
   const int64_t n = rows * cols;
   if (n == 0) return cudaSuccess;
   return Launch("GrowAngles", GrowAnglesKernel, BlocksFor(n, kThreads), kThreads, 0, stream, out,
-                angles, positions, rows, cols, growth, period);
+                angles, positions, rows, cols, growth);
 }
 
 template <typename T>

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda_runtime_api.h"
+#include "kernels/attention_ops.h"
 #include "kernels/cuda/runtime/kernel_stream.h"
 
 // Launchers return the launch's error.
@@ -16,7 +17,7 @@ cudaError_t RopeAngles(float* angles, const int32_t* positions, const float* fre
 
 // AttentionOps::GrowAngles with the CPU's bits. out and angles f32 [rows, cols]; positions [rows].
 cudaError_t GrowAngles(float* out, const float* angles, const int32_t* positions, int64_t rows,
-                       int64_t cols, double growth, int64_t period, KernelStream stream);
+                       int64_t cols, const QueryGrowth& growth, KernelStream stream);
 
 // AttentionOps::Rope. T is float, uint16_t (bf16) or Half; x [rows, num_heads * head_dim]; angles
 // as above.

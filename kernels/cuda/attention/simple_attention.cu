@@ -64,7 +64,7 @@ __global__ void SimpleAttentionKernel(T* out, const T* q, KvLayout<const Element
   const int seq = SequenceOf(step, row);
   const int kv_head = (step.first_head + head) / step.heads_per_kv_head - step.first_kv_head;
   const int64_t position = step.kv_len[seq] - (step.query_begin[seq + 1] - row);
-  const int64_t first = FirstSeen(position, step.window);
+  const int64_t first = FirstSeen(position, step);
   const int32_t* const table = step.block_tables + seq * step.max_blocks;
   const int64_t at = (row * step.num_heads + head) * dim;
   for (int d = thread; d < dim; d += kThreads) {

@@ -61,12 +61,12 @@ __global__ void CONTINUO_BLOCKS_OF(S::kThreads, S::kBlocks)
   for (int half = 0; half < 2; ++half) {
     const int query = warp * 16 + lane / 4 + half * 8;
     const int64_t position = query < tile.num_pairs ? tile.Position(query) : -1;
-    acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step.window)));
+    acc.first[half] = static_cast<int32_t>(Max(seen.begin, FirstSeen(position, step)));
     acc.last[half] = static_cast<int32_t>(Min(seen.end - 1, position));
   }
   // The positions that all of the tile's queries see.
-  const auto all_first = static_cast<int32_t>(
-      Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window)));
+  const auto all_first =
+      static_cast<int32_t>(Max(seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step)));
   const auto all_end = static_cast<int32_t>(Min(seen.end, tile.Position(0) + 1));
   const auto rows =
       RowsOf(kv, by_block_size, step.block_tables + tile.seq * step.max_blocks, kv_head);

@@ -180,11 +180,11 @@ __device__ void ComputeItem(const Results<typename S::Number>& results, const At
   for (int half = 0; half < 2; ++half) {
     const int query = first_query + thread % kWarp / 4 + half * 8;
     const int64_t position = query < tile.num_pairs ? tile.Position(query) : -1;
-    acc.first[half] = static_cast<int32_t>(Max(item.seen.begin, FirstSeen(position, step.window)));
+    acc.first[half] = static_cast<int32_t>(Max(item.seen.begin, FirstSeen(position, step)));
     acc.last[half] = static_cast<int32_t>(Min(item.seen.end - 1, position));
   }
   const int64_t all_first =
-      Max(item.seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step.window));
+      Max(item.seen.begin, FirstSeen(tile.Position(tile.num_pairs - 1), step));
   const int64_t all_end = Min(item.seen.end, tile.Position(0) + 1);
   const Weigher<S> weigh = {step,
                             stages,

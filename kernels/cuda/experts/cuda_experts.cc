@@ -49,12 +49,24 @@ void CudaExperts::DoRouteExperts(const ExpertRoutes& routes, Tensor logits,
                               static_cast<int>(k),
                               {.by_sigmoid = routing.scores == Routing::Scores::kSigmoid,
                                .normalise = routing.normalise,
+                               .chooses_by_logits = routing.chooses_by_logits,
                                .correction = DataOrNull(routing.correction),
                                .num_groups = routing.num_groups,
                                .top_groups = routing.top_groups,
                                .by_top_two = routing.by_top_two,
-                               .factor = routing.factor},
+                               .factor = routing.factor,
+                               .expert_factors = DataOrNull(routing.expert_factors)},
                               context_.kernels());
+  });
+}
+
+void CudaExperts::DoWeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes) {
+  context_.Enqueue("WeighInputs", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::WeighInputs(Data<T>(out), Data<const T>(x), Data<const float>(routes.weights),
+                               Data<const int32_t>(routes.entries), x.rows(), x.cols(),
+                               static_cast<int>(routes.weights.cols()), context_.kernels());
+    });
   });
 }
 

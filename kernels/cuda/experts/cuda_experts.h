@@ -24,6 +24,7 @@ class CudaExperts : public ExpertOps {
 
  private:
   void DoRouteExperts(const ExpertRoutes& routes, Tensor logits, const Routing& routing) override;
+  void DoWeighInputs(Tensor out, Tensor x, const ExpertRoutes& routes) override;
   void DoExpertMatMul(Tensor out, Tensor x, const ExpertMatrices& experts,
                       const ExpertRoutes& routes, bool by_entry) override;
   void DoExpertMatMulSplitK(Tensor out, Tensor x, std::span<const Weight> experts,

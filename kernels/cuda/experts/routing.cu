@@ -108,7 +108,7 @@ __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, i
   SyncWarp();
   if (!by_logits) {
     Score(second, choice, num_experts, rule.by_sigmoid);
-    for (int e = lane; e < num_experts; e += kWarp) {
+    for (int e = lane; e < num_experts && !rule.chooses_by_logits; e += kWarp) {
       const float score = rule.correction == nullptr ? second[e] : second[e] + rule.correction[e];
       choice[e] = score != score ? kLowest : score;
     }
@@ -161,7 +161,9 @@ __global__ void PickExpertsKernel(RouteArrays routes, const float* all_logits, i
   } else if (rule.normalise) {
     weight = weight / (sum + kLeastSum);
   }
-  routes.weights[row * per_row + place] = weight * rule.factor;
+  weight *= rule.factor;
+  if (rule.expert_factors != nullptr) weight *= rule.expert_factors[expert];
+  routes.weights[row * per_row + place] = weight;
   routes.entries[row * per_row + place] = expert;
 }
 
@@ -236,6 +238,22 @@ __device__ inline int ExpertOf(const int32_t* expert_begin, int num_experts, int
   return low;
 }
 
+// One block per row. Bound by writing an entry's elements.
+template <typename T>
+__global__ void WeighInputsKernel(T* out, const T* x, const float* weights, const int32_t* entries,
+                                  int64_t rows, int64_t cols, int per_row) {
+  WaitForPreviousKernel();
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    for (int i = 0; i < per_row; ++i) {
+      const float weight = weights[row * per_row + i];
+      T* const to = out + entries[row * per_row + i] * cols;
+      for (int64_t c = threadIdx.x; c < cols; c += kThreads) {
+        Store(to + c, Widen(x[row * cols + c]) * weight);
+      }
+    }
+  }
+}
+
 // One block per row.
 __global__ void CombineExpertsKernel(float* out, const float* x, RouteArrays routes,
                                      AddendArrays addends, int64_t rows, int64_t cols, int per_row,
@@ -291,6 +309,21 @@ cudaError_t RouteExperts(const RouteArrays& routes, const float* logits, int64_t
   return Launch("OrderEntries", OrderEntriesKernel, 1, warps * kWarp, room, stream, routes, entries,
                 num_experts, per_row);
 }
+
+template <typename T>
+cudaError_t WeighInputs(T* out, const T* x, const float* weights, const int32_t* entries,
+                        int64_t rows, int64_t cols, int per_row, KernelStream stream) {
+  if (rows == 0 || cols == 0) return cudaSuccess;
+  return Launch("WeighInputs", WeighInputsKernel<T>, BlocksFor(rows, 1), kThreads, 0, stream, out,
+                x, weights, entries, rows, cols, per_row);
+}
+
+template cudaError_t WeighInputs(float*, const float*, const float*, const int32_t*, int64_t,
+                                 int64_t, int, KernelStream);
+template cudaError_t WeighInputs(uint16_t*, const uint16_t*, const float*, const int32_t*, int64_t,
+                                 int64_t, int, KernelStream);
+template cudaError_t WeighInputs(Half*, const Half*, const float*, const int32_t*, int64_t, int64_t,
+                                 int, KernelStream);
 
 cudaError_t CombineExperts(float* out, const float* x, const RouteArrays& routes,
                            const AddendArrays& addends, int64_t rows, int64_t cols, int per_row,

@@ -22,11 +22,12 @@ struct RouteArrays {
 
 // The members of Routing.
 struct RoutingRule {
-  bool by_sigmoid = false, normalise = false;
+  bool by_sigmoid = false, normalise = false, chooses_by_logits = false;
   const float* correction = nullptr;  // [num_experts], or null
   int num_groups = 1, top_groups = 1;
   bool by_top_two = false;
   float factor = 1;
+  const float* expert_factors = nullptr;  // [num_experts], or null
 };
 
 // The members of ExpertAddends; any may be null.
@@ -41,6 +42,12 @@ struct AddendArrays {
 cudaError_t RouteExperts(const RouteArrays& routes, const float* logits, int64_t rows,
                          int num_experts, int per_row, const RoutingRule& rule,
                          KernelStream stream);
+
+// ExpertOps::WeighInputs: out [rows * per_row, cols], x [rows, cols], of float, uint16_t (bf16) or
+// Half.
+template <typename T>
+cudaError_t WeighInputs(T* out, const T* x, const float* weights, const int32_t* entries,
+                        int64_t rows, int64_t cols, int per_row, KernelStream stream);
 
 // ExpertOps::CombineExperts: out [rows, cols], x [rows * per_row, cols]. At most kMaxExpertsPerRow
 // for a row.

@@ -138,6 +138,14 @@ void CudaRowOps::DoScale(Tensor x, float factor) {
       "Scale", [&] { return cuda::Scale(Data<float>(x), factor, x.size(), context_.kernels()); });
 }
 
+void CudaRowOps::DoScaleBy(Tensor x, Tensor factor) {
+  context_.Enqueue("ScaleBy", [&] {
+    return WithType(x.dtype, [&]<typename T>() {
+      return cuda::ScaleBy(Data<T>(x), Data<const float>(factor), x.size(), context_.kernels());
+    });
+  });
+}
+
 void CudaRowOps::DoSoftCap(Tensor x, float cap) {
   context_.Enqueue(
       "SoftCap", [&] { return cuda::SoftCap(Data<float>(x), cap, x.size(), context_.kernels()); });

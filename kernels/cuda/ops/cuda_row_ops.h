@@ -26,6 +26,7 @@ class CudaRowOps : public RowOps {
                     void* prepared) override;
   void DoGateMul(GateFunction function, Tensor out, Tensor gate, Tensor up) override;
   void DoScale(Tensor x, float factor) override;
+  void DoScaleBy(Tensor x, Tensor factor) override;
   void DoSoftCap(Tensor x, float cap) override;
   void DoGatherRows(Tensor out, Tensor x, Tensor rows) override;
   void DoCopyHeads(Tensor out, Tensor x, const HeadPlaces& places) override;

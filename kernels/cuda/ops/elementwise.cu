@@ -175,6 +175,16 @@ __global__ void ScaleKernel(float* x, float factor, int64_t n) {
   }
 }
 
+// A thread scales elements. Bound by reading and writing them.
+template <typename T>
+__global__ void ScaleByKernel(T* x, const float* factor, int64_t n) {
+  WaitForPreviousKernel();
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    Store(x + i, Widen(x[i]) * *factor);
+  }
+}
+
 __global__ void SoftCapKernel(float* x, float cap, int64_t n) {
   WaitForPreviousKernel();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -263,6 +273,17 @@ cudaError_t Scale(float* x, float factor, int64_t n, KernelStream stream) {
   if (n == 0) return cudaSuccess;
   return Launch("Scale", ScaleKernel, BlocksFor(n, kThreads), kThreads, 0, stream, x, factor, n);
 }
+
+template <typename T>
+cudaError_t ScaleBy(T* x, const float* factor, int64_t n, KernelStream stream) {
+  if (n == 0) return cudaSuccess;
+  return Launch("ScaleBy", ScaleByKernel<T>, BlocksFor(n, kThreads), kThreads, 0, stream, x, factor,
+                n);
+}
+
+template cudaError_t ScaleBy(float*, const float*, int64_t, KernelStream);
+template cudaError_t ScaleBy(uint16_t*, const float*, int64_t, KernelStream);
+template cudaError_t ScaleBy(Half*, const float*, int64_t, KernelStream);
 
 cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream) {
   if (n == 0) return cudaSuccess;

@@ -37,6 +37,10 @@ cudaError_t ClampedSwigluInFp8(uint16_t* out, const Fp8Rows& fp8, const uint16_t
 // RowOps::Scale.
 cudaError_t Scale(float* x, float factor, int64_t n, KernelStream stream);
 
+// RowOps::ScaleBy.
+template <typename T>
+cudaError_t ScaleBy(T* x, const float* factor, int64_t n, KernelStream stream);
+
 // RowOps::SoftCap.
 cudaError_t SoftCap(float* x, float cap, int64_t n, KernelStream stream);
 

@@ -39,7 +39,7 @@ void ExpectWhole(const PagedCase& c, const AttentionPlan& plan) {
   for (auto& [key, ranges] : parts) {
     const SeenPositions seen(
         {.seq = std::get<0>(key), .num_heads = 1, .first_row = std::get<2>(key), .num_rows = 1},
-        c.kv(), c.params().window);
+        c.kv(), c.params());
     std::sort(ranges.begin(), ranges.end());
     EXPECT_EQ(ranges.front().first, seen.FirstChunk());
     for (size_t i = 1; i < ranges.size(); ++i) EXPECT_EQ(ranges[i].first, ranges[i - 1].second);

@@ -36,7 +36,7 @@ class KvPrefetchTest : public ::testing::Test {
   std::set<const char*> RowsOf(int index, int64_t position) const {
     const PagedKv kv = paged_->kv();
     const AttentionItem& item = Item(index);
-    const SeenPositions seen(item, kv, paged_->params().window);
+    const SeenPositions seen(item, kv, paged_->params());
     const int32_t* table =
         static_cast<const int32_t*>(kv.block_tables.data) + item.seq * kv.block_tables.cols();
     std::set<const char*> rows;
@@ -73,7 +73,7 @@ class KvPrefetchTest : public ::testing::Test {
   std::vector<const char*> Read(int index, int step) {
     Begin(index, step);
     std::vector<const char*> rows;
-    const SeenPositions seen(Item(index), paged_->kv(), paged_->params().window);
+    const SeenPositions seen(Item(index), paged_->kv(), paged_->params());
     for (int64_t chunk = Item(index).begin; chunk < Item(index).end; chunk += kKvChunk) {
       const std::vector<const char*> more = Next(seen.End(chunk) - seen.Begin(chunk));
       rows.insert(rows.end(), more.begin(), more.end());

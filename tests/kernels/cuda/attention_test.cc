@@ -175,6 +175,13 @@ TEST_F(CudaDeviceTest, AttentionOfOtherTypesIsWhatTheReferenceSays) {
   CheckAttention(b(), {{130, 3}}, capped, kernels::DType::kF32, 16);
 }
 
+TEST_F(CudaDeviceTest, RowsSeeTheirOwnChunkAlone) {
+  for (const bool deterministic : {false, true}) {
+    Make(deterministic);
+    CheckChunkedAttention(b());
+  }
+}
+
 TEST_F(CudaDeviceTest, AttentionOfAFewShapesIsWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);

@@ -29,6 +29,13 @@ TEST_F(CudaDeviceTest, EveryKindOfRoutingIsThatOfTheCpu) {
   CheckEveryRouting(b(), *cpu_, 3, 1024, 32, 512, 40);
 }
 
+TEST_F(CudaDeviceTest, FactorsOfExpertsAndChoicesByLogitsAreThoseOfTheCpu) {
+  CheckOtherRouting(b(), *cpu_, 5, 6, 2);
+  CheckOtherRouting(b(), *cpu_, 33, 128, 8);
+  CheckWeighedInputs(b(), *cpu_, 1, 4, 1, 24);
+  CheckWeighedInputs(b(), *cpu_, 19, 5, 3, 301);
+}
+
 // The cases have few rows an expert, in launches of 128 experts, and sums of one group and of more
 // than a block's warps take at once, with a tail and without, aligned and not.
 TEST_F(CudaDeviceTest, ExpertsOfFewRowsAreThoseOfTheCpu) {

@@ -36,6 +36,7 @@ TEST_F(CudaDeviceTest, RowsAndElementsAreWhatTheReferenceSays) {
   CheckLayerNorm(b(), 3, {2, 5, 64, 300});
   CheckRmsNormBySquares(b(), 3, 5, {1, 20, 64});
   CheckScale(b(), 3, 333);
+  CheckScaleBy(b(), 3, 333);
   CheckGrowAngles(b());
   CheckPlainGates(b(), 2, {1, 264});
 }

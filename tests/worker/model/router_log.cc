@@ -143,6 +143,9 @@ class LoggedExperts : public kernels::ExpertOps {
       choice.margin = MarginOf({row, correction, routing, choice.experts});
     }
   }
+  void DoWeighInputs(Tensor out, Tensor x, const kernels::ExpertRoutes& routes) override {
+    ops_.WeighInputs(out, x, routes);
+  }
   void DoExpertMatMul(Tensor out, Tensor x, const kernels::ExpertMatrices& experts,
                       const kernels::ExpertRoutes& routes, bool by_entry) override {
     ops_.ExpertMatMul(out, x, experts, routes, by_entry);

@@ -283,7 +283,7 @@ class Decoder : public Model {
                                 static_cast<float>(config_.ropes[i].attention_factor));
       if (config_.query_growth == 0) continue;
       ops_.attention.GrowAngles(buffers_.query_angles[i], buffers_.angles[i], positions,
-                                config_.query_growth, config_.query_growth_period);
+                                {config_.query_growth, config_.query_growth_period});
     }
   }
 

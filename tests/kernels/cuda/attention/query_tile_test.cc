@@ -63,11 +63,12 @@ TEST(QueryTileTest, SplitsShareOutWhatIsSeen) {
   for (int round = 0; round < 2000; ++round) {
     AttentionStep step;
     step.window = round % 3 == 0 ? 0 : 1 + static_cast<int>(random() % 500);
+    step.chunk = round % 5 == 0 ? 1 + static_cast<int>(random() % 700) : 0;
     QueryTile tile;
     tile.heads = {0, 2};
     tile.num_pairs = 1 + static_cast<int>(random() % 64);
     tile.first_position = static_cast<int64_t>(random() % 3000);
-    const int64_t first = FirstSeen(tile.Position(0), step.window);
+    const int64_t first = FirstSeen(tile.Position(0), step);
     const int64_t end = tile.Position(tile.num_pairs - 1) + 1;
     constexpr int kUnit = 64;
     for (const int64_t tokens : {0, 1024}) {

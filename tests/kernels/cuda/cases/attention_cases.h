@@ -69,7 +69,8 @@ inline void CheckAttention(kernels::Device& b, std::vector<PagedCase::Sequence> 
                            int64_t most_checked = kAll) {
   SCOPED_TRACE(::testing::Message()
                << NameOf(type) << ' ' << p.num_heads << '/' << p.num_kv_heads << 'x' << p.head_dim
-               << " window " << p.window << " cap " << p.softcap << " blocks of " << block_size
+               << " window " << p.window << " chunk " << p.chunk << " cap " << p.softcap
+               << " blocks of " << block_size
                << (kept ? kept == kernels::DType::kI8 ? " int8" : " fp8" : ""));
   int64_t longest = 0;
   Random random(22);
@@ -113,7 +114,26 @@ inline void CheckPromptAttention(kernels::Device& b,
   }
 }
 
-// The same over 8-bit caches, whose rows are 16-byte aligned or, for other sizes of heads and
+// Prompts and decodes whose rows see their own chunk of the context alone: rows on both sides of
+// its borders in one tile, chunks within a tile of keys and longer ones, and a window beside them.
+inline void CheckChunkedAttention(kernels::Device& b) {
+  const std::vector<PagedCase::Sequence> sequences = {
+      {101, 1}, {270, 1}, {1, 1}, {300, 137}, {140, 140}};
+  for (const auto& [chunk, window] : {std::pair{5, 0}, {64, 0}, {100, 0}, {100, 40}}) {
+    for (const int dim : {20, 64, 128}) {
+      kernels::AttentionParams params = Heads(6, 2, dim, window);
+      params.chunk = chunk;
+      CheckAttention(b, sequences, params, kernels::DType::kF32, 7);
+      if (dim % 8 != 0) continue;
+      for (const kernels::DType type : kNumbers) {
+        CheckAttention(b, sequences, params, type, 16);
+        CheckAttention(b, sequences, params, type, 16, kernels::DType::kI8);
+      }
+    }
+  }
+}
+
+// Attention over 8-bit caches, whose rows are 16-byte aligned or, for other sizes of heads and
 // blocks, 4-byte aligned.
 inline void CheckAttentionOverBytes(kernels::Device& b, std::vector<PagedCase::Sequence> sequences,
                                     const kernels::AttentionParams& p,

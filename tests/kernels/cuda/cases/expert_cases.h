@@ -22,10 +22,12 @@ namespace continuo::testing {
 // The routes of rows with random logits, on the device and on the CPU.
 class Routed {
  public:
-  // `correction` is added to the scores for the choice, if it is not empty.
+  // `correction` is added to the scores for the choice, and weights have `factors`, where these are
+  // not empty.
   Routed(kernels::Device& b, kernels::Device& cpu, int64_t rows, int64_t num_experts, int64_t k,
          kernels::Routing routing,
-         const HostTensor& correction = HostTensor(kernels::DType::kF32, 0, 1))
+         const HostTensor& correction = HostTensor(kernels::DType::kF32, 0, 1),
+         const HostTensor& factors = HostTensor(kernels::DType::kF32, 0, 1))
       : weights_(HostTensor::Poisoned(kernels::DType::kF32, rows, k)),
         places_(HostTensor::Poisoned(kernels::DType::kI32, rows, k)),
         rows_(HostTensor::Poisoned(kernels::DType::kI32, rows * k, 1)),
@@ -39,11 +41,15 @@ class Routed {
     logits.Set(0, NAN);
     for (int64_t e = 2; e < num_experts; e += 3) logits.Set(e, 1);  // some are equal
     const DeviceTensor device_logits(b, logits);
-    const DeviceTensor device_correction(b, correction);
+    const DeviceTensor device_correction(b, correction), device_factors(b, factors);
     kernels::Routing on_host = routing;
     if (correction.tensor().size() > 0) {
       routing.correction = device_correction;
       on_host.correction = correction;
+    }
+    if (factors.tensor().size() > 0) {
+      routing.expert_factors = device_factors;
+      on_host.expert_factors = factors;
     }
     b.ops().experts.RouteExperts(device(), device_logits, routing);
     cpu.ops().experts.RouteExperts(host(), logits, on_host);
@@ -94,6 +100,38 @@ inline void CheckEveryRouting(kernels::Device& b, kernels::Device& cpu, int64_t 
       Routed(b, cpu, rows, num_experts, k, routing).Check();
       Routed(b, cpu, rows, num_experts, k, routing, correction).Check();
     }
+  }
+}
+
+// Factors of the experts' weights, and a choice by logits whose sigmoids may be equal.
+inline void CheckOtherRouting(kernels::Device& b, kernels::Device& cpu, int64_t rows,
+                              int num_experts, int k) {
+  SCOPED_TRACE(::testing::Message() << k << " of " << num_experts);
+  Random random(19);
+  HostTensor factors(kernels::DType::kF32, num_experts, 1);
+  for (int e = 0; e < num_experts; ++e) factors.Set(e, 1.5f + random.Value() / 4);
+  Routed(b, cpu, rows, num_experts, k, {.normalise = true}, HostTensor(kernels::DType::kF32, 0, 1),
+         factors)
+      .Check();
+  Routed(b, cpu, rows, num_experts, k,
+         {.scores = kernels::Routing::Scores::kSigmoid, .chooses_by_logits = true})
+      .Check();
+}
+
+// Inputs times the weights of their entries have the CPU's bits in f32 and bf16.
+inline void CheckWeighedInputs(kernels::Device& b, kernels::Device& cpu, int64_t rows,
+                               int64_t num_experts, int64_t k, int64_t cols) {
+  SCOPED_TRACE(::testing::Message() << rows << " rows, " << k << " of " << num_experts);
+  Random random(20);
+  const Routed routed(b, cpu, rows, num_experts, k,
+                      {.scores = kernels::Routing::Scores::kSigmoid, .chooses_by_logits = true});
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    const HostTensor x = HostTensor::Of(type, rows, cols, random);
+    HostTensor expected = HostTensor::Poisoned(type, rows * k, cols);
+    cpu.ops().experts.WeighInputs(expected, x, routed.host());
+    const DeviceTensor from(b, x), out(b, HostTensor::Poisoned(type, rows * k, cols));
+    b.ops().experts.WeighInputs(out, from, routed.device());
+    EXPECT_TRUE(out.Get().SameBits(expected));
   }
 }
 

@@ -196,14 +196,31 @@ inline void CheckScale(kernels::Device& b, int64_t rows, int64_t cols) {
   }
 }
 
+inline void CheckScaleBy(kernels::Device& b, int64_t rows, int64_t cols) {
+  Random random(25);
+  const DeviceTensor factor(b, HostTensor::OfFloats({0.3f}));
+  for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+    const HostTensor x = HostTensor::Of(type, rows, cols, random);
+    const DeviceTensor scaled(b, x);
+    b.ops().rows.ScaleBy(scaled, factor);
+    Matrix expected = x.matrix();
+    for (double& value : expected) value *= 0.3f;
+    ExpectNear(scaled.Get(), expected, RoundingOf(type), {0});
+  }
+}
+
 inline void CheckGrowAngles(kernels::Device& b) {
   Random random(24);
   const std::vector<int32_t> positions = {0, 15, 16, 48, 100000};
   const HostTensor angles = HostTensor::Of(kernels::DType::kF32, 5, 10, random);
   const DeviceTensor in(b, angles), at(b, HostTensor::OfInts(positions)),
       out(b, HostTensor::Poisoned(kernels::DType::kF32, 5, 10));
-  b.ops().attention.GrowAngles(out, in, at, 0.1, 16);
-  ExpectNear(out.Get(), ReferenceGrowAngles(angles.matrix(), positions, 0.1, 16), 2 * 0x1p-24, {0});
+  for (const int64_t offset : {0, 1}) {
+    const kernels::QueryGrowth growth = {0.1, 16, offset};
+    b.ops().attention.GrowAngles(out, in, at, growth);
+    ExpectNear(out.Get(), ReferenceGrowAngles(angles.matrix(), positions, growth), 2 * 0x1p-24,
+               {0});
+  }
 }
 
 // Checks functions alone against those with a factor of 1.
