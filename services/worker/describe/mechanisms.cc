@@ -37,18 +37,37 @@ void AddAttention(const ModelConfig& c, std::vector<Mechanism>& out) {
         {"sliding window", absl::StrCat(*least, *least == *most ? "" : absl::StrCat(" to ", *most),
                                         " tokens in ", Layers(windows.size(), c.num_layers))});
   }
+  if (const auto cut = std::ranges::count_if(c.chunks, [](int n) { return n > 0; }); cut > 0) {
+    const int length = std::ranges::max(c.chunks);
+    out.push_back(
+        {"chunks of attention",
+         absl::StrCat(length, " tokens in ", Layers(static_cast<size_t>(cut), c.num_layers))});
+  }
+  const std::string plain = c.qk_gains ? "" : " without gains";
   switch (c.qk_norm) {
     case QueryKeyNorm::kNone:
       break;
     case QueryKeyNorm::kHeads:
-      out.push_back({"norms of queries and keys", ""});
+      out.push_back({"norms of queries and keys" + plain, ""});
       break;
     case QueryKeyNorm::kRotatedHeads:
-      out.push_back({"norms of rotated queries and keys", ""});
+      out.push_back({"norms of rotated queries and keys" + plain, ""});
       break;
     case QueryKeyNorm::kWidth:
       out.push_back({"norms of queries and keys over all heads", ""});
       break;
+  }
+  if (c.value_norm) out.push_back({"norms of values without gains", ""});
+  if (const auto other = std::ranges::count(c.other_heads.layers, true); other > 0) {
+    const model::OtherHeads& heads = c.other_heads;
+    out.push_back({"other heads in some layers",
+                   absl::StrCat(heads.num_kv_heads, " of ", heads.head_dim, " elements in ",
+                                Layers(static_cast<size_t>(other), c.num_layers))});
+    if (heads.values_are_keys) out.push_back({"values that are the keys' products there", ""});
+  }
+  if (const int shared = c.num_layers - c.num_kv_layers(); !c.kv_layers.empty()) {
+    out.push_back(
+        {"keys and values of another layer", Layers(static_cast<size_t>(shared), c.num_layers)});
   }
   if (c.qkv_bias) {
     out.push_back(
@@ -77,6 +96,8 @@ std::string RopeName(const RopeConfig& rope) {
       return "RoPE, longrope";
     case RopeConfig::Type::kYarn:
       return "RoPE, yarn";
+    case RopeConfig::Type::kProportional:
+      return "RoPE, proportional";
     case RopeConfig::Type::kNone:
       return "no RoPE";
   }
@@ -92,6 +113,8 @@ std::string RopeDetail(const RopeConfig& rope) {
       return absl::StrCat(theta, ", factor ", rope.factor);
     case RopeConfig::Type::kLong:
       return absl::StrCat(theta, ", beyond ", rope.original_context, " tokens");
+    case RopeConfig::Type::kProportional:
+      return absl::StrCat(theta, ", ", 100 * rope.part, " % of each head");
     case RopeConfig::Type::kNone:
       return "";
     case RopeConfig::Type::kDefault:
@@ -116,7 +139,8 @@ void AddRope(const ModelConfig& c, std::vector<Mechanism>& out) {
   }
   if (c.interleaved_rope) out.push_back({"rotated pairs side by side", ""});
   if (c.query_growth != 0) {
-    out.push_back({"queries that grow with their position",
+    out.push_back({c.grows_without_rope ? "queries without RoPE that grow with their position"
+                                        : "queries that grow with their position",
                    absl::StrCat("every ", c.query_growth_period, " tokens")});
   }
 }
@@ -167,6 +191,8 @@ void AddExperts(const ModelConfig& c, std::vector<Mechanism>& out) {
     out.push_back(
         {"groups of experts", absl::StrCat(experts.top_groups, " of ", experts.num_groups)});
   }
+  if (experts.beside_dense) out.push_back({"experts beside a dense MLP", ""});
+  if (experts.weighs_inputs) out.push_back({"weighed inputs of experts", ""});
   if (experts.biases) out.push_back({"biases of experts", ""});
   if (experts.latent_size > 0) {
     out.push_back({"experts of a shorter vector", absl::StrCat(experts.latent_size, " elements")});
@@ -192,8 +218,17 @@ void AddLayers(const ModelConfig& c, std::vector<Mechanism>& out) {
                    ""});
   }
   if (c.mlp_bias) out.push_back({"biases of the MLP", ""});
+  if (const auto wide = std::ranges::count(c.wide_mlps, true); wide > 0) {
+    out.push_back({"wider MLPs in some layers",
+                   absl::StrCat(c.wide_size, " columns in ",
+                                Layers(static_cast<size_t>(wide), c.num_layers))});
+  }
   AddExperts(c, out);
   AddNorms(c, out);
+  if (c.per_layer_size > 0) {
+    out.push_back({"embeddings for each layer", absl::StrCat(c.per_layer_size, " elements")});
+  }
+  if (c.layer_scales) out.push_back({"scaled layers", ""});
   if (c.embedding_scale != 1) {
     out.push_back({"scaled embedding", absl::StrCat(c.embedding_scale)});
   }

@@ -17,9 +17,9 @@
 #include "nlohmann/json.hpp"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
+#include "services/worker/gguf/config_parts.h"
 #include "services/worker/gguf/gguf_names.h"
 #include "services/worker/gguf/known_keys.h"
-#include "services/worker/gguf/state_space_config.h"
 
 namespace continuo::gguf {
 namespace {
@@ -72,7 +72,7 @@ constexpr std::pair<std::string_view, const char*> kExpertCounts[] = {
     {"llama", "num_local_experts"},         {"granitemoe", "num_local_experts"},
     {"gpt-oss", "num_local_experts"},       {"glm4moe", "n_routed_experts"},
     {"deepseek2", "n_routed_experts"},      {"nemotron_h_moe", "n_routed_experts"},
-    {"granitehybrid", "num_local_experts"},
+    {"granitehybrid", "num_local_experts"}, {"llama4", "num_local_experts"},
 };
 
 // Keys of general.sampling and the fields of generation_config.json that have their values.
@@ -118,11 +118,16 @@ class ConfigConverter {
       if (value == nullptr || field == nullptr) continue;
       if (is_lfm2() && key == "attention.head_count_kv") continue;
       if (HasStateSpace(architecture_) && IsOfLayers(key)) continue;
+      if (HasLayerShapes(architecture_) && IsOfLayerShapes(key)) continue;
       ASSIGN_OR_RETURN(json_[field], Scalar(key, *value));
     }
     AddVocabulary();
     RETURN_IF_ERROR(AddFamily());
-    RETURN_IF_ERROR(AddRope());
+    if (HasLayerShapes(architecture_)) {
+      RETURN_IF_ERROR(AddLayerShapes(file_, architecture_, json_));
+    } else {
+      RETURN_IF_ERROR(AddRope());
+    }
     ConfigTexts texts;
     // Names of tensors and keys of hostile files may be no UTF-8.
     constexpr auto kReplace = Json::error_handler_t::replace;
@@ -259,6 +264,7 @@ class ConfigConverter {
       if (!size.is_null()) json_["intermediate_size"] = size;
       json_.erase("moe_intermediate_size");
     }
+    if (name == "llama4") AddLlama4(size);
     if (name == "glm4moe") {
       const int64_t gating = file_.Whole(Key("expert_gating_func")).value_or(kSigmoidGating);
       if (gating != kSigmoidGating) return Error(Key("expert_gating_func"), " must be 2");
@@ -273,6 +279,30 @@ class ConfigConverter {
       json_["num_hidden_layers"] = blocks - *more;
     }
     return absl::OkStatus();
+  }
+
+  // Files do not say what all models of the family share, chunks of 8,192 tokens in three of four
+  // layers, nor that the one with 128 experts has no norms of queries and keys (llama.cpp's
+  // llama-model.cpp). A sliding_window of 0 means that no layer has chunks and all are rotated.
+  void AddLlama4(const Json& expert_size) {
+    json_["intermediate_size_mlp"] = json_.value("intermediate_size", Json());
+    json_["intermediate_size"] = expert_size;
+    json_.erase("moe_intermediate_size");
+    if (const Value* step = file_.Find(Key("interleave_moe_layer_step"))) {
+      json_["interleave_moe_layer_step"] = JsonOf(*step);
+    }
+    json_["use_qk_norm"] = file_.Whole(Key("expert_count")) != 128;
+    const std::optional<int64_t> chunk = file_.Whole(Key("attention.sliding_window"));
+    json_.erase("sliding_window");
+    if (!chunk.has_value()) return;
+    constexpr int64_t kMostLayers = 1024;  // more are refused later
+    const int64_t layers = file_.Whole(Key("block_count")).value_or(0);
+    if (*chunk == 0 && layers >= 1 && layers <= kMostLayers) {
+      json_["attention_chunk_size"] = nullptr;
+      json_["no_rope_layers"] = std::vector<int>(static_cast<size_t>(layers), 1);
+    } else {
+      json_["attention_chunk_size"] = *chunk;
+    }
   }
 
   bool is_lfm2() const { return architecture_.name == "lfm2" || architecture_.name == "lfm2moe"; }
@@ -394,7 +424,8 @@ class ConfigConverter {
 
   absl::Status AddWindows() {
     const std::string_view name = architecture_.name;
-    if (name == "gemma2" || name == "phi3") return absl::OkStatus();  // their families' defaults
+    // Their families' defaults, or read elsewhere.
+    if (name == "gemma2" || name == "phi3" || name == "llama4") return absl::OkStatus();
     if (!json_.contains("sliding_window")) json_["sliding_window"] = nullptr;
     const bool has_window = !json_["sliding_window"].is_null();
     if (has_window && (name == "llama" || name.starts_with("qwen"))) {

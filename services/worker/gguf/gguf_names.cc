@@ -11,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/absl_view.h"
+#include "services/worker/gguf/config_parts.h"
 #include "services/worker/gguf/part_names.h"
-#include "services/worker/gguf/state_space_config.h"
 
 namespace continuo::gguf {
 namespace {
@@ -34,6 +34,7 @@ constexpr Architecture kArchitectures[] = {
     {.name = "gemma", .hugging_face = "GemmaForCausalLM", .gains_include_one = true},
     {.name = "gemma2", .hugging_face = "Gemma2ForCausalLM", .gains_include_one = true},
     {.name = "gemma3", .hugging_face = "Gemma3ForCausalLM", .gains_include_one = true},
+    {.name = "gemma4", .hugging_face = "Gemma4ForCausalLM"},
     {.name = "phi3", .hugging_face = "Phi3ForCausalLM"},
     {.name = "granite", .hugging_face = "GraniteForCausalLM", .interleaved_heads = true},
     {.name = "smollm3", .hugging_face = "SmolLM3ForCausalLM", .interleaved_heads = true},
@@ -54,6 +55,8 @@ constexpr Architecture kArchitectures[] = {
     {.name = "granitemoe", .hugging_face = "GraniteMoeForCausalLM", .interleaved_heads = true},
     {.name = "glm4moe", .hugging_face = "Glm4MoeForCausalLM"},
     {.name = "gpt-oss", .hugging_face = "GptOssForCausalLM"},
+    // Pairs are side by side in Hugging Face's files, too.
+    {.name = "llama4", .hugging_face = "Llama4ForCausalLM"},
     {.name = "deepseek2", .hugging_face = "DeepseekV2ForCausalLM"},
     {.name = "qwen35",
      .hugging_face = "Qwen3_5ForCausalLM",
@@ -146,6 +149,7 @@ class Namer {
         words.size() >= 3 && words[0] == "blk" && absl::SimpleAtoi(words[1], &layer) && layer >= 0;
     if (!in_layer) return out.push_back(Whole(tensor, std::string(tensor.name)));
     if (AddExperts(tensor, words, layer, out)) return;
+    if (AddJoinedExperts(tensor, words, layer, out)) return;
     const std::string prefix = PrefixOf(layer);
     // These tensors predict further tokens. Models of other forms are skipped with their layer.
     if (words[2] == "nextn") {
@@ -215,6 +219,26 @@ class Namer {
         .name = std::move(name), .type = tensor.type, .shape = tensor.shape, .bytes = tensor.bytes};
   }
 
+  // Adds the experts of blk.0.ffn_gate_up_exps.weight, whose rows are gate's and then up's, as
+  // matrices of their own. Returns false for other names.
+  bool AddJoinedExperts(const Tensor& tensor, const std::vector<std::string>& words, int layer,
+                        std::vector<NamedTensor>& out) const {
+    if (architecture_.name != "gemma4" || words.size() != 4 || words[2] != "ffn_gate_up_exps" ||
+        words[3] != "weight" || tensor.shape.size() != 3 || tensor.shape[1] % 2 != 0) {
+      return false;
+    }
+    const auto count = static_cast<size_t>(tensor.shape[0]);
+    const size_t size = tensor.bytes.size() / count / 2;
+    for (size_t i = 0; i < 2 * count; ++i) {
+      out.push_back({.name = absl::StrCat(PrefixOf(layer), "experts.", i / 2,
+                                          i % 2 == 0 ? ".gate_proj.weight" : ".up_proj.weight"),
+                     .type = tensor.type,
+                     .shape = {tensor.shape[1] / 2, tensor.shape[2]},
+                     .bytes = tensor.bytes.subspan(i * size, size)});
+    }
+    return true;
+  }
+
   // Adds the experts of blk.0.ffn_gate_exps.weight, all in one, or the one of the older
   // blk.0.ffn_gate.3.weight. Returns false for other names.
   bool AddExperts(const Tensor& tensor, const std::vector<std::string>& words, int layer,
@@ -223,10 +247,12 @@ class Namer {
     const bool is_lfm2 = architecture_.name == "lfm2moe";
     const bool is_sparse =
         is_mixtral || architecture_.name == "granitemoe" || architecture_.name == "granitehybrid";
-    const char* const block = is_sparse                  ? "block_sparse_moe."
-                              : is_lfm2                  ? "feed_forward."
-                              : HasMixers(architecture_) ? "mixer."
-                                                         : "mlp.";
+    const bool is_forward = is_lfm2 || architecture_.name == "llama4";
+    const char* const block = is_sparse                        ? "block_sparse_moe."
+                              : is_forward                     ? "feed_forward."
+                              : HasMixers(architecture_)       ? "mixer."
+                              : architecture_.name == "gemma4" ? ""
+                                                               : "mlp.";
     for (const ExpertPart& part : kExpertParts) {
       const auto name_of = [&](int64_t expert, const std::string& kind) {
         return absl::StrCat(PrefixOf(layer), block, "experts.", expert, ".",

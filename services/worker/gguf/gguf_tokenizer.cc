@@ -45,12 +45,20 @@ class TokenizerConverter {
       RETURN_IF_ERROR(AddByteLevel(json));
     } else if (model == "llama") {
       RETURN_IF_ERROR(AddSentencePiece(json));
+    } else if (model == "gemma4") {
+      RETURN_IF_ERROR(AddGemma4(json));
+    } else if (model == "t5") {
+      return absl::UnimplementedError(absl::StrCat(
+          file_.name(),
+          ": tokenizer.ggml.model \"t5\" is SentencePiece's unigram model, which is not "
+          "supported in GGUF files; no family that is served has it there"));
     } else {
       return absl::UnimplementedError(absl::StrCat(
           file_.name(), ": tokenizer.ggml.model ",
           model.empty() ? "is missing"
                         : absl::StrCat("\"", Absl(model.substr(0, 60)), "\" is not known"),
-          "; known are gpt2 (byte-level BPE) and llama (SentencePiece's BPE)"));
+          "; known are gpt2 (byte-level BPE), llama (SentencePiece's BPE) and gemma4 (BPE of whole "
+          "texts)"));
     }
     ASSIGN_OR_RETURN(json["post_processor"], PostProcessor());
     TokenizerTexts texts;
@@ -146,6 +154,23 @@ class TokenizerConverter {
             {"merges", std::move(merges)}};
   }
 
+  // The pairs of tokenizer.ggml.merges.
+  absl::StatusOr<Json> Merges() const {
+    const auto* const merges = file_.Texts(Key("merges"));
+    if (merges == nullptr) return Error("has no ", Key("merges"));
+    Json list = Json::array();
+    for (size_t i = 0; i < merges->size(); ++i) {
+      const std::string_view merge = (*merges)[i];
+      const size_t space = merge.find(' ', 1);
+      if (!IsUtf8(merge) || space == std::string_view::npos) {
+        return Error(Key("merges"), " has an element ", i, " that is no pair");
+      }
+      list.push_back(
+          Json::array({std::string(merge.substr(0, space)), std::string(merge.substr(space + 1))}));
+    }
+    return list;
+  }
+
   absl::Status AddByteLevel(Json& json) {
     const std::string_view pre = file_.Text(Key("pre")).value_or("");
     if (pre.empty()) {
@@ -159,18 +184,7 @@ class TokenizerConverter {
                           absl::StrCat(file_.name(), ": ", rule.status().message()));
     }
     adds_bos_ = rule->adds_bos;
-    const auto* const merges = file_.Texts(Key("merges"));
-    if (merges == nullptr) return Error("has no ", Key("merges"));
-    Json list = Json::array();
-    for (size_t i = 0; i < merges->size(); ++i) {
-      const std::string_view merge = (*merges)[i];
-      const size_t space = merge.find(' ', 1);
-      if (!IsUtf8(merge) || space == std::string_view::npos) {
-        return Error(Key("merges"), " has an element ", i, " that is no pair");
-      }
-      list.push_back(
-          Json::array({std::string(merge.substr(0, space)), std::string(merge.substr(space + 1))}));
-    }
+    ASSIGN_OR_RETURN(Json list, Merges());
     json["normalizer"] = rule->normalizer;
     json["pre_tokenizer"] = rule->pre_tokenizer;
     json["decoder"] = {{"type", "ByteLevel"},
@@ -222,10 +236,22 @@ class TokenizerConverter {
   }
 
   absl::Status AddSentencePiece(Json& json) {
-    adds_bos_ = true;
     ASSIGN_OR_RETURN(Json merges, MergesOfScores());
+    return AddWholeTexts(json, std::move(merges), /*prefix=*/true);
+  }
+
+  // Gemma 4's: merges of texts whose spaces are replaced, and which nothing divides.
+  absl::Status AddGemma4(Json& json) {
+    ASSIGN_OR_RETURN(Json merges, Merges());
+    return AddWholeTexts(json, std::move(merges), /*prefix=*/false);
+  }
+
+  // BPE of whole texts, with bytes for characters that are no tokens. `prefix`: a space comes in
+  // front of a text, unless the file says otherwise.
+  absl::Status AddWholeTexts(Json& json, Json merges, bool prefix) {
+    adds_bos_ = true;
     ASSIGN_OR_RETURN(const std::optional<size_t> unknown, Special("unknown"));
-    const bool prefix = file_.Flag(Key("add_space_prefix")).value_or(true);
+    prefix = file_.Flag(Key("add_space_prefix")).value_or(prefix);
     Json replace = {
         {"type", "Replace"}, {"pattern", Json::object({{"String", " "}})}, {"content", kSpace}};
     Json normalizers = Json::array();

@@ -15,6 +15,9 @@ constexpr std::pair<std::string_view, std::string_view> kOutside[] = {
     {"output_norm.bias", "model.norm.bias"},
     {"token_embd_norm.weight", "model.embedding_norm.weight"},
     {"output.weight", "lm_head.weight"},
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
 };
 // The names that differ in models whose layers have one part.
 constexpr std::pair<std::string_view, std::string_view> kMixerOutside[] = {
@@ -34,6 +37,23 @@ constexpr std::pair<std::string_view, std::string_view> kGemmaParts[] = {
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGemma4Parts[] = {
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+    {"ffn_gate_inp", "router.proj"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+};
+constexpr std::pair<std::string_view, std::string_view> kGemma4WholeParts[] = {
+    {"ffn_gate_inp.scale", "router.scale"},
+    {"ffn_down_exps.scale", "router.per_expert_scale"},
+    {"layer_output_scale.weight", "layer_scalar"},
 };
 constexpr std::pair<std::string_view, std::string_view> kGlmParts[] = {
     {"post_attention_norm", "post_self_attn_layernorm"},
@@ -146,6 +166,15 @@ constexpr std::pair<std::string_view, std::string_view> kHybridParts[] = {
     {"ssm_norm", "mamba.norm"},
     {"ssm_out", "mamba.out_proj"},
 };
+constexpr std::pair<std::string_view, std::string_view> kLlama4Parts[] = {
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+    {"ffn_gate_inp", "feed_forward.router"},
+    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
+    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
+};
 constexpr std::pair<std::string_view, std::string_view> kLfm2WholeParts[] = {
     {"exp_probs_b.bias", "feed_forward.expert_bias"},
 };
@@ -193,6 +222,7 @@ std::string_view Lookup(Pairs pairs, std::string_view name) {
 Pairs PartsOf(const Architecture& architecture) {
   constexpr std::pair<std::string_view, Pairs> kOwnParts[] = {{"gemma2", kGemmaParts},
                                                               {"gemma3", kGemmaParts},
+                                                              {"gemma4", kGemma4Parts},
                                                               {"phi3", kPhiParts},
                                                               {"olmo2", kGemmaParts},
                                                               {"exaone4", kGemmaParts},
@@ -201,6 +231,7 @@ Pairs PartsOf(const Architecture& architecture) {
                                                               {"hunyuan-dense", kHunYuanParts},
                                                               {"starcoder2", kStarCoderParts},
                                                               {"gpt-oss", kGptOssParts},
+                                                              {"llama4", kLlama4Parts},
                                                               {"glm4moe", kGlmMoeParts},
                                                               {"deepseek2", kDeepSeekParts},
                                                               {"qwen2moe", kQwenMoeParts},
@@ -224,6 +255,7 @@ Pairs PartsOf(const Architecture& architecture) {
 Pairs WholePartsOf(const Architecture& architecture) {
   if (architecture.name.starts_with("lfm2")) return kLfm2WholeParts;
   if (architecture.name == "granitehybrid") return kHybridWholeParts;
+  if (architecture.name == "gemma4") return kGemma4WholeParts;
   return HasMixers(architecture) ? Pairs(kMixerWholeParts) : Pairs(kWholeParts);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/worker/gguf/state_space_config.h"
+#include "services/worker/gguf/config_parts.h"
 
 #include <cmath>
 #include <cstdint>

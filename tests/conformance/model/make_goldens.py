@@ -56,6 +56,8 @@ def distribution(name, shape, gains_less_one):
         return 0, 1.0
     if name.endswith("sinks"):
         return 0, 2.0
+    if name.endswith(("layer_scalar", "router.scale", "per_expert_scale", "layernorm_1.weight", "layernorm_2.weight")):
+        return 1, 0.25
     if len(shape) == 1 or name.endswith(("e_score_correction_bias", "expert_bias")):
         is_gain = name.endswith(("norm.weight", "norm_f.weight")) or ".pre_fc_norm_" in name
         gains_less_one = gains_less_one and not name.endswith("linear_attn.norm.weight")
@@ -91,6 +93,12 @@ TINY_VISION = {
                "image_size": 28, "patch_size": 14, "model_type": "siglip_vision_model"},
     "mistral3": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
                  "image_size": 28, "patch_size": 14, "head_dim": 4, "model_type": "pixtral"},
+    "gemma4": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+               "num_key_value_heads": 2, "head_dim": 4, "patch_size": 4, "position_embedding_size": 16,
+               "model_type": "gemma4_vision"},
+    "llama4": {"hidden_size": 8, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+               "image_size": 28, "patch_size": 14, "vision_output_dim": 8, "projector_input_dim": 8,
+               "projector_output_dim": 8, "pixel_shuffle_ratio": 0.5, "model_type": "llama4_vision_model"},
     "qwen3_5": {"hidden_size": 8, "intermediate_size": 8, "depth": 1, "num_heads": 2, "patch_size": 4,
                 "out_hidden_size": 24, "num_position_embeddings": 16, "model_type": "qwen3_5"},
 }
@@ -107,6 +115,21 @@ GRANITE_H = dict(num_hidden_layers=4, layer_types=["mamba", "mamba", "attention"
                  embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.22, logits_scaling=2.0,
                  normalization_function="rmsnorm", init_method="mup", attention_bias=False,
                  model_type="granitemoehybrid")
+
+GEMMA4 = dict(head_dim=8, global_head_dim=16, hidden_activation="gelu_pytorch_tanh", sliding_window=5,
+              tie_word_embeddings=True, num_hidden_layers=6, layer_types=[SLIDING, SLIDING, FULL] * 2,
+              vocab_size_per_layer_input=VOCABULARY, hidden_size_per_layer_input=0, num_kv_shared_layers=0,
+              attention_bias=False, use_bidirectional_attention="vision", model_type="gemma4_text",
+              rope_parameters={SLIDING: {"rope_type": "default", "rope_theta": 10.0},
+                               FULL: {"rope_type": "proportional", "rope_theta": 100.0,
+                                      "partial_rotary_factor": 0.25}})
+
+LLAMA4 = dict(num_hidden_layers=4, head_dim=8, intermediate_size=20, intermediate_size_mlp=36, num_local_experts=5,
+              num_experts_per_tok=1, interleave_moe_layer_step=2, no_rope_layers=[1, 1, 0, 1], attention_chunk_size=6,
+              attn_temperature_tuning=True, attn_scale=0.5, floor_scale=4, use_qk_norm=True, rope_theta=100.0,
+              attention_bias=False, router_jitter_noise=0.0, model_type="llama4_text",
+              rope_scaling={"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+                            "original_max_position_embeddings": 8})
 
 # Name -> architecture, config.json as such models are published with, and changes of a field of it that must
 # move the logits or be refused, which shows that the tests can fail.
@@ -125,6 +148,29 @@ CASES = {
                                                                    tie_word_embeddings=True),
                        "vision_config": TINY_VISION["gemma3"], "mm_tokens_per_image": 4, "image_token_index": 22,
                        "boi_token_index": 21, "eoi_token_index": 20, "tie_word_embeddings": True}, {}),
+    # The small ones: embeddings of each layer, the last layers read the keys and values of others.
+    "gemma4": ("Gemma4ForCausalLM",
+               base(**{**GEMMA4, "hidden_size_per_layer_input": 6, "num_kv_shared_layers": 3,
+                       "use_double_wide_mlp": True, "final_logit_softcapping": 3.0}),
+               {"sliding_window": 60, "final_logit_softcapping": None, "rms_norm_eps": 0.5,
+                "rope_parameters": {**GEMMA4["rope_parameters"],
+                                    FULL: {**GEMMA4["rope_parameters"][FULL], "partial_rotary_factor": 0.5}},
+                "use_bidirectional_attention": "all"}),
+    # The large ones: fewer keys in layers without windows, which are values, too.
+    "gemma4_keys": ("Gemma4ForCausalLM",
+                    base(**GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1),
+                    {"rope_parameters": {**GEMMA4["rope_parameters"],
+                                         SLIDING: {"rope_type": "default", "rope_theta": 10000.0}}}),
+    "gemma4_moe": ("Gemma4ForCausalLM",
+                   base(**GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True,
+                        num_experts=6, top_k_experts=2, moe_intermediate_size=20),
+                   {"top_k_experts": 3, "rms_norm_eps": 0.5}),
+    # transformers reads placeholders as padding, so they are none of the sequences' ids.
+    "gemma4_images": ("Gemma4ForConditionalGeneration",
+                      {"model_type": "gemma4", "vision_config": TINY_VISION["gemma4"], "audio_config": None,
+                       "text_config": base(**GEMMA4), "image_token_id": 22, "boi_token_id": 21, "eoi_token_id": 20,
+                       "video_token_id": 22, "audio_token_id": 22, "boa_token_id": 21, "eoa_token_index": 20,
+                       "tie_word_embeddings": True}, {}),
     "granite": ("GraniteForCausalLM",
                 base(embedding_multiplier=12.0, attention_multiplier=0.25, residual_multiplier=0.22,
                      logits_scaling=8.0, attention_bias=True, mlp_bias=True, model_type="granite"),
@@ -210,6 +256,16 @@ CASES = {
                 "residual_in_fp32": True, "hidden_act": "silu", "tie_word_embeddings": True, "eos_token_id": 1,
                 "bos_token_id": 2, "pad_token_id": 0, "model_type": "mamba2"},
                {"layer_norm_epsilon": 0.5, "time_step_limit": [0.5, 0.6], "use_bias": True, "hidden_act": "gelu"}),
+    "llama4": ("Llama4ForCausalLM", base(**LLAMA4),
+               {"attention_chunk_size": 60, "attn_temperature_tuning": False, "attn_scale": 0.25, "floor_scale": 8,
+                "use_qk_norm": False, "no_rope_layers": [1, 1, 1, 1], "num_experts_per_tok": 2, "rope_scaling": None,
+                "rope_theta": 10000.0}),
+    "llama4_images": ("Llama4ForConditionalGeneration",
+                      {"model_type": "llama4", "vision_config": TINY_VISION["llama4"], "image_token_index": 22,
+                       "boi_token_index": 21, "eoi_token_index": 20, "tie_word_embeddings": False,
+                       "text_config": base("tie_word_embeddings", **{
+                           **LLAMA4, "num_experts_per_tok": 2, "interleave_moe_layer_step": 1, "no_rope_layers": [],
+                           "no_rope_layer_interval": 2, "use_qk_norm": False, "attention_bias": True})}, {}),
     "ministral": ("MinistralForCausalLM", base(head_dim=8, sliding_window=5, layer_types=[SLIDING, FULL, SLIDING],
                                                model_type="ministral"), {"sliding_window": 8}),
     "ministral3": ("Ministral3ForCausalLM",
@@ -460,7 +516,7 @@ def make(name):
         {k: v for k, v in reference_config.items() if k != "architectures"})
     settings._attn_implementation = "eager"
     model = model_class(settings).double().eval()
-    less_one = any(part in architecture for part in ("Gemma", "Qwen3_5", "Qwen3Next"))
+    less_one = any(part in architecture for part in ("Gemma", "Qwen3_5", "Qwen3Next")) and "Gemma4" not in architecture
     stored, state = {}, {}
     parameters = dict(model.named_parameters())  # tied ones once
     for own, parameter in parameters.items():
@@ -481,7 +537,8 @@ def make(name):
         stored[published] = [shape, *spread]
         values = weights(published, shape, *spread)
         state[own] = (values if rows is None else values[rows]).double()
-    if any(".experts." in own for own in parameters):
+    # Those whose files have other names, or buffers that count.
+    if any(".experts." in own for own in parameters) or "Gemma4" in architecture:
         model, stored = load_saved(model.float(), less_one)
     else:
         missing, unexpected = model.load_state_dict(state, strict=False)

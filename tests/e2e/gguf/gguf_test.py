@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import fleet  # noqa: E402
 from fleet import pb  # noqa: E402
 
+import gguf_cases  # noqa: E402
 import gguf_models  # noqa: E402
 
 # What int8 activations may change of a log-probability, as a part of the range of all. They change a product by a part
@@ -81,12 +82,12 @@ class GgufTest(unittest.TestCase):
         self.assertGreater(len({tuple(i[0]) for i in ids}), 1, "all answers are alike")
 
     def test_every_family(self):
-        for i, case in enumerate(gguf_models.FAMILIES):
+        for i, case in enumerate(gguf_cases.FAMILIES):
             with self.subTest(case):
                 self.check(case, 2 * i, "--tensor_parallel=2")
 
     def test_modules_draft(self):
-        for case in gguf_models.WITH_MODULES:
+        for case in gguf_cases.WITH_MODULES:
             with self.subTest(case):
                 model, file = gguf_models.write_model(self.folder, case, 0, with_module=True)
                 expected = self.answers(model, "--weights=fp32", "--speculation=off", asked=long_requests)

@@ -437,5 +437,41 @@ TEST(GgufConfigTest, RopeIsScaledAsTheFileSays) {
                   {"attention_factor", 1.0}}));
 }
 
+TEST(GgufConfigTest, Llama4SaysLittleOfItsLayers) {
+  const auto writer = [] {
+    GgufWriter one;
+    one.Key("general.architecture", std::string("llama4"))
+        .Key("llama4.block_count", uint32_t{4})
+        .Key("llama4.embedding_length", uint32_t{64})
+        .Key("llama4.attention.head_count", uint32_t{8})
+        .Key("llama4.feed_forward_length", uint32_t{96})
+        .Key("llama4.expert_feed_forward_length", uint32_t{48})
+        .Key("llama4.expert_used_count", uint32_t{1})
+        .Key("llama4.interleave_moe_layer_step", uint32_t{2});
+    return one;
+  };
+  const auto config = [](GgufWriter one) {
+    const auto texts = ConfigOfBytes(one.Bytes());
+    EXPECT_TRUE(texts.ok()) << texts.status();
+    return texts.ok() ? json::parse(texts->config) : json();
+  };
+  const json scout = config(writer().Key("llama4.expert_count", uint32_t{16}));
+  EXPECT_EQ(scout["architectures"], json({"Llama4ForCausalLM"}));
+  EXPECT_EQ(scout["intermediate_size"], 48);
+  EXPECT_EQ(scout["intermediate_size_mlp"], 96);
+  EXPECT_EQ(scout["num_local_experts"], 16);
+  EXPECT_EQ(scout["interleave_moe_layer_step"], 2);
+  EXPECT_EQ(scout["use_qk_norm"], true);
+  EXPECT_FALSE(scout.contains("moe_intermediate_size") || scout.contains("attention_chunk_size"));
+  const json maverick = config(writer().Key("llama4.expert_count", uint32_t{128}));
+  EXPECT_EQ(maverick["use_qk_norm"], false);
+  const json whole = config(writer().Key("llama4.attention.sliding_window", uint32_t{0}));
+  EXPECT_EQ(whole["attention_chunk_size"], json());
+  EXPECT_EQ(whole["no_rope_layers"], json({1, 1, 1, 1}));
+  EXPECT_EQ(config(writer().Key("llama4.attention.sliding_window",
+                                uint32_t{512}))["attention_chunk_size"],
+            512);
+}
+
 }  // namespace
 }  // namespace continuo::gguf

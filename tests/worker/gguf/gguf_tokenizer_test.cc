@@ -72,6 +72,33 @@ TEST(GgufTokenizerTest, SentencePieceMergesComeFromScores) {
   EXPECT_EQ(tokenizer["post_processor"], json());  // there is no token to begin with
 }
 
+// Gemma 4's files have merges, and texts are not divided.
+TEST(GgufTokenizerTest, WholeTextsAreMergedInGemma4) {
+  const auto writer = [] {
+    GgufWriter one;
+    one.Key("tokenizer.ggml.model", std::string("gemma4"))
+        .Key("tokenizer.ggml.tokens", Texts{"<bos>", "<unk>", "a", "\u2581", "\u2581a"})
+        .Key("tokenizer.ggml.token_type", Kinds{3, 2, 1, 1, 1})
+        .Key("tokenizer.ggml.scores", Floats{0, 0, 0, 0, 0})
+        .Key("tokenizer.ggml.bos_token_id", uint32_t{0})
+        .Key("tokenizer.ggml.unknown_token_id", uint32_t{1})
+        .Key("tokenizer.ggml.add_space_prefix", false);
+    return one;
+  };
+  const auto texts =
+      TokenizerOfBytes(writer().Key("tokenizer.ggml.merges", Texts{"\u2581 a"}).Bytes());
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  const json tokenizer = json::parse(texts->tokenizer);
+  EXPECT_EQ(tokenizer["model"]["merges"], json::parse("[[\"\u2581\", \"a\"]]"));
+  EXPECT_EQ(tokenizer["model"]["byte_fallback"], true);
+  EXPECT_EQ(tokenizer["model"]["unk_token"], "<unk>");
+  EXPECT_EQ(tokenizer["normalizer"]["normalizers"].size(), 1u);  // no space in front
+  EXPECT_EQ(tokenizer["pre_tokenizer"], json());
+  EXPECT_EQ(tokenizer["post_processor"]["single"][0]["SpecialToken"]["id"], "<bos>");
+  EXPECT_THAT(std::string(TokenizerOfBytes(writer().Bytes()).status().message()),
+              HasSubstr("has no tokenizer.ggml.merges"));
+}
+
 TEST(GgufTokenizerTest, TemplatesHaveTheirNames) {
   const auto config = [](GgufWriter writer) {
     const auto texts = TokenizerOfBytes(writer.Key("tokenizer.ggml.pre", std::string("gpt-2"))
@@ -102,6 +129,11 @@ TEST(GgufTokenizerTest, WhatIsMissingOrNotKnownIsNamed) {
       {GgufWriter().Key(tokens, Texts{"a"}), "tokenizer.ggml.model is missing"},
       {GgufWriter().Key(tokens, Texts{"a"}).Key(model, std::string("bert")),
        "\"bert\" is not known"},
+      {GgufWriter()
+           .Key(tokens, Texts{"a"})
+           .Key(model, std::string("t5"))
+           .Key("tokenizer.ggml.scores", std::vector<float>{-1.0f}),
+       "\"t5\" is SentencePiece's unigram model, which is not supported in GGUF files"},
       {GgufWriter().Key(tokens, Texts{"\xff"}).Key(model, std::string("gpt2")),
        "token 0 is not UTF-8"},
       {ByteLevel(), "has no tokenizer.ggml.pre"},

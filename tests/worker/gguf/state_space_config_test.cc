@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metadata and names of files of models with Mamba-2's states.
-#include "services/worker/gguf/state_space_config.h"
+#include "services/worker/gguf/config_parts.h"
 
 #include <gmock/gmock.h>
 

@@ -180,6 +180,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"nemotron_h", kernels::DType::kF32},
         Case{"nemotron_h", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
         Case{"mamba2", kernels::DType::kF32}, Case{"mamba2", kernels::DType::kBF16},
+        Case{"llama4_text", kernels::DType::kF32}, Case{"llama4_text", kernels::DType::kBF16},
+        Case{"llama4_text", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
+        Case{"gemma4_text", kernels::DType::kF32}, Case{"gemma4_text", kernels::DType::kBF16},
+        Case{"gemma4_text", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
         Case{"gpt_oss", kernels::DType::kBF16, kernels::WeightType::kInt4, true},
         Case{"qwen2_moe", kernels::DType::kBF16, kernels::WeightType::kInt8},
         Case{"deepseek_v3", kernels::DType::kBF16, kernels::WeightType::kInt8, true},
@@ -394,6 +398,30 @@ TEST(PinnedBitsTest, LogitsOfExpertsAndLatentVectorsAreThoseOfTheArithmeticVersi
                              "gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"}),
         pinned.at(isa))
         << isa;
+  }
+}
+
+// Families whose layers differ in the positions and heads that they have, in fp32.
+TEST(PinnedBitsTest, LogitsOfLayersThatDifferAreThoseOfTheArithmeticVersion) {
+  const std::map<std::string, std::map<std::string, std::string>> pinned = {
+      {"scalar",
+       {{"llama4_text", "b647f03367e9a143845d509ab55b91c7"},
+        {"gemma4_text", "6baab0d8814e44d7ab44a07d55be9a1e"}}},
+      {"avx2",
+       {{"llama4_text", "1703b63f9e11f04f3f54d7c0403b0e1e"},
+        {"gemma4_text", "898257bd5ba421ad3929a776d5505964"}}},
+      {"avx512",
+       {{"llama4_text", "88780530c18e79ea02a088ef5aeef078"},
+        {"gemma4_text", "522fddac9c30b1c6c9e6d87c3d2d2b53"}}},
+      {"avx512_bf16",
+       {{"llama4_text", "88780530c18e79ea02a088ef5aeef078"},
+        {"gemma4_text", "522fddac9c30b1c6c9e6d87c3d2d2b53"}}},
+  };
+  for (const std::string& isa : UsableIsas()) {
+    ASSERT_TRUE(pinned.contains(isa)) << "no bits are pinned for " << isa;
+    for (const auto& [family, digest] : pinned.at(isa)) {
+      EXPECT_EQ(DigestOfLogits(isa, {family.c_str()}), digest) << isa << ", " << family;
+    }
   }
 }
 

@@ -45,11 +45,10 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                                : kernels::WeightType::kF32);
     ASSIGN_OR_RETURN(rank->weights,
                      model::Weights::Load(config, rank->shard, checkpoint, weights, *rank->device));
-    ASSIGN_OR_RETURN(
-        rank->cache,
-        model::KvCache::Make(
-            *rank->device, config.num_kv_layers(), options.num_blocks, options.block_size,
-            {static_cast<int>(rank->shard.kv_heads.size()), config.head_dim, options.kv_dtype}));
+    ASSIGN_OR_RETURN(rank->cache, model::KvCache::Make(
+                                      *rank->device,
+                                      model::KvCache::Shapes(config, rank->shard, options.kv_dtype),
+                                      options.num_blocks, options.block_size));
     ASSIGN_OR_RETURN(rank->states, model::StateCache::Make(*rank->device, config, rank->shard,
                                                            options.dtype, kStateSlots));
     const bool is_logged = options.router_log != nullptr;

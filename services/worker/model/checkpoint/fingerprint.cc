@@ -79,6 +79,25 @@ std::string RareSummary(const ModelConfig& c) {
                       rope.truncate);
     }
   }
+  for (const RopeConfig& rope : c.ropes) {
+    if (rope.type == RopeConfig::Type::kProportional || rope.rotary_dim != 0) {
+      absl::StrAppend(&text, " part=", Bits(rope.part), ",", rope.rotary_dim);
+    }
+  }
+  if (!c.other_heads.layers.empty()) {
+    const OtherHeads& other = c.other_heads;
+    absl::StrAppend(&text, " heads=", other.num_kv_heads, "x", other.head_dim, ",",
+                    other.values_are_keys, " in ", absl::StrJoin(other.layers, ","));
+  }
+  if (!c.kv_layers.empty()) absl::StrAppend(&text, " kv=", absl::StrJoin(c.kv_layers, ","));
+  if (c.value_norm) absl::StrAppend(&text, " value_norm");
+  if (c.wide_size > 0) {
+    absl::StrAppend(&text, " wide=", c.wide_size, " in ", absl::StrJoin(c.wide_mlps, ","));
+  }
+  if (c.has_layer_ends()) {
+    absl::StrAppend(&text, " per_layer=", c.per_layer_size, ",", c.layer_scales);
+  }
+  if (c.experts.beside_dense) absl::StrAppend(&text, " beside_dense");
   if (c.ropes.size() > 1) {
     for (const RopeConfig& rope : std::span(c.ropes).subspan(1)) {
       absl::StrAppend(&text, " rope=", SummaryOf(rope));
@@ -88,6 +107,15 @@ std::string RareSummary(const ModelConfig& c) {
   if (c.interleaved_rope) absl::StrAppend(&text, " interleaved");
   if (c.query_growth != 0) {
     absl::StrAppend(&text, " growth=", Bits(c.query_growth), ",", c.query_growth_period);
+  }
+  if (c.query_growth_offset != 0 || c.grows_without_rope) {
+    absl::StrAppend(&text, " growth_from=", c.query_growth_offset, ",", c.grows_without_rope);
+  }
+  if (!c.qk_gains || !c.norms_all_heads) {
+    absl::StrAppend(&text, " qk_gains=", c.qk_gains, ",", c.norms_all_heads);
+  }
+  if (std::ranges::any_of(c.chunks, [](int chunk) { return chunk > 0; })) {
+    absl::StrAppend(&text, " chunks=", absl::StrJoin(c.chunks, ","));
   }
   if (!c.has_plain_heads()) absl::StrAppend(&text, " qk_norm=", static_cast<int>(c.qk_norm));
   if (c.norm != NormKind::kRms) absl::StrAppend(&text, " norm=", static_cast<int>(c.norm));
@@ -112,6 +140,9 @@ std::string RareSummary(const ModelConfig& c) {
   if (e.by_sigmoid || e.correction || e.num_groups > 1 || e.factor != 1 || e.biases) {
     absl::StrAppend(&text, " router=", e.by_sigmoid, ",", e.correction, ",", e.num_groups, ",",
                     e.top_groups, ",", e.by_top_two, ",", Bits(e.factor), ",", e.biases);
+  }
+  if (e.chooses_by_logits || e.weighs_inputs) {
+    absl::StrAppend(&text, " weighed=", e.chooses_by_logits, ",", e.weighs_inputs);
   }
   if (e.latent_size > 0) absl::StrAppend(&text, " latent_experts=", e.latent_size);
   if (e.shared_size > 0) absl::StrAppend(&text, " shared=", e.shared_size, ",", e.shared_gate);

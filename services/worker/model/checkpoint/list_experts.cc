@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,11 @@ ExpertTensorNames TensorNamesOf(ExpertNames names) {
               .correction = "mixer.gate.e_score_correction_bias",
               .gate = "up_proj",
               .shared = "mixer.shared_experts."};
+    case ExpertNames::kGemma4:
+      return {.block = "", .router = "router.proj"};
+    case ExpertNames::kLlama4:
+      return {
+          .block = "feed_forward.", .router = "router", .shared = "feed_forward.shared_expert."};
   }
   return {};
 }
@@ -71,6 +77,12 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
   w.down.resize(count);
   list.Matrix(block + names.router, experts.num_experts, hidden, Cut::kWhole, w.router);
   list.last().is_router = true;
+  if (experts.beside_dense) {
+    // The router's input is normalised, and then divided by the root of its size.
+    list.Vector(layer + "router.scale", hidden, Cut::kWhole, w.router_gain);
+    list.last().scale = static_cast<float>(1 / std::sqrt(static_cast<double>(hidden)));
+    list.Vector(layer + "router.per_expert_scale", experts.num_experts, Cut::kWhole, w.factors);
+  }
   if (experts.biases) {
     list.Vector(absl::StrCat(block, names.router, ".bias"), experts.num_experts, Cut::kWhole,
                 w.router_bias);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ListWeights: the tensors that a model reads, by Hugging Face's names.
 #include <array>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,9 @@ Names NamesOf(const ModelConfig& c) {
     case WeightNames::kHybridParts:
       names.mlp = "shared_mlp.";
       names.down = "output_linear";
+      break;
+    case WeightNames::kLlama4:
+      names.mlp = "feed_forward.";
       break;
     case WeightNames::kFused:
       names.qkv = "qkv_proj";
@@ -194,11 +198,38 @@ void ListLatent(const ModelConfig& c, const std::string& prefix, LayerWeights& w
   list.last().of_head = values;
 }
 
-void ListAttention(const ModelConfig& c, const Names& names, const std::string& layer,
+// Attention whose layers differ in their heads and in whose keys and values they read.
+void ListShapedAttention(const ModelConfig& c, const Names& names, int i, const std::string& prefix,
+                         LayerWeights& w, Lister& list) {
+  const bool is_other = c.has_other_heads(i);
+  const int64_t dim = c.head_dim_of(i), q = c.num_heads * dim;
+  const int64_t kv = (is_other ? c.other_heads.num_kv_heads : c.num_kv_heads) * dim;
+  const auto matrix = [&](const char* own, int64_t rows, Cut cut, kernels::Weight& weight) {
+    list.Matrix(prefix + own, rows, c.hidden_size, cut, weight);
+    list.last().of_head = dim;
+    list.last().is_other = is_other;
+  };
+  const auto norm = [&](const char* own, kernels::Tensor& gain) {
+    list.Vector(absl::StrCat(prefix, own, ".weight"), dim, Cut::kWhole, gain);
+  };
+  matrix(names.q, q, Cut::kHeadRows, w.q);
+  if (c.has_own_kv(i)) {
+    matrix(names.k, kv, Cut::kKvHeadRows, w.k);
+    if (!is_other || !c.other_heads.values_are_keys) matrix(names.v, kv, Cut::kKvHeadRows, w.v);
+  }
+  norm(names.q_norm, w.q_gain);
+  if (c.has_own_kv(i)) norm(names.k_norm, w.k_gain);
+  list.Matrix(prefix + names.o, c.hidden_size, q, Cut::kHeadColumns, w.o);
+  list.last().of_head = dim;
+  list.last().is_other = is_other;
+}
+
+void ListAttention(const ModelConfig& c, const Names& names, int i, const std::string& layer,
                    LayerWeights& w, Lister& list) {
   const int64_t hidden = c.hidden_size, q = int64_t{c.num_heads} * c.head_dim;
   const std::string prefix = layer + names.attention;
   if (c.is_latent()) return ListLatent(c, prefix, w, list);
+  if (!c.other_heads.layers.empty()) return ListShapedAttention(c, names, i, prefix, w, list);
   if (c.output_gate) {
     list.Add(
         {.name = absl::StrCat(prefix, names.q, ".weight"),
@@ -215,7 +246,7 @@ void ListAttention(const ModelConfig& c, const Names& names, const std::string& 
               {{{.vector = &w.q_bias}, {.vector = &w.k_bias}, {.vector = &w.v_bias}}}, list);
   }
   list.JoinLast(c.qkv_bias ? 6 : 3, w.qkv, w.qkv_bias);
-  if (c.qk_norm != QueryKeyNorm::kNone) {
+  if (c.qk_norm != QueryKeyNorm::kNone && c.qk_gains) {
     const bool is_wide = c.qk_norm == QueryKeyNorm::kWidth;
     list.Vector(absl::StrCat(prefix, names.q_norm, ".weight"), is_wide ? q : c.head_dim,
                 is_wide ? Cut::kHeadRows : Cut::kWhole, w.q_gain);
@@ -233,18 +264,23 @@ void ListAttention(const ModelConfig& c, const Names& names, const std::string& 
   }
 }
 
-void ListDense(const ModelConfig& c, const Names& names, const std::string& layer, LayerWeights& w,
-               Lister& list) {
-  const int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+void ListDense(const ModelConfig& c, const Names& names, int i, const std::string& layer,
+               LayerWeights& w, Lister& list) {
+  const bool is_wide = c.has_wide_mlp(i);
+  const int64_t hidden = c.hidden_size, inner = is_wide ? c.wide_size : c.intermediate_size;
   const std::string prefix = layer + names.mlp;
+  const auto matrix = [&](const char* own, int64_t out, int64_t in, Cut cut, kernels::Weight& to) {
+    list.Matrix(prefix + own, out, in, cut, to);
+    list.last().is_other = is_wide;
+  };
   if (names.gate_up != nullptr) {
     list.Joined(prefix + names.gate_up, hidden,
                 {{inner, Cut::kInnerRows, w.gate}, {inner, Cut::kInnerRows, w.up}});
   } else {
-    list.Matrix(prefix + names.gate, inner, hidden, Cut::kInnerRows, w.gate);
-    if (c.gated) list.Matrix(prefix + names.up, inner, hidden, Cut::kInnerRows, w.up);
+    matrix(names.gate, inner, hidden, Cut::kInnerRows, w.gate);
+    if (c.gated) matrix(names.up, inner, hidden, Cut::kInnerRows, w.up);
   }
-  list.Matrix(prefix + names.down, hidden, inner, Cut::kInnerColumns, w.down);
+  matrix(names.down, hidden, inner, Cut::kInnerColumns, w.down);
   if (!c.mlp_bias) return;
   list.Vector(absl::StrCat(prefix, names.gate, ".bias"), inner, Cut::kInnerRows, w.gate_bias);
   if (c.gated) {
@@ -273,18 +309,41 @@ void ListLayer(const ModelConfig& c, const Names& names, int i, const std::strin
     if (c.has_state(i)) {
       ListStates(c, layer, w, list);
     } else {
-      ListAttention(c, names, layer, w, list);
+      ListAttention(c, names, i, layer, w, list);
     }
     if (c.output_norms) norm(names.attention_output_norm, w.attention_output_gain, nullptr);
   }
   if (!c.has_mlp(i)) return;
   if (c.input_norms && !c.parallel) norm(names.mlp_norm, w.mlp_gain, &w.mlp_shift);
   if (c.output_norms) norm(names.mlp_output_norm, w.mlp_output_gain, nullptr);
-  if (c.has_experts(i)) {
-    ListExperts(c, layer, w.experts, list);
-  } else {
-    ListDense(c, names, layer, w, list);
+  if (c.has_experts(i)) ListExperts(c, layer, w.experts, list);
+  if (c.has_experts(i) && c.experts.beside_dense) {
+    norm("post_feedforward_layernorm_1", w.dense_output_gain, nullptr);
+    norm("pre_feedforward_layernorm_2", w.expert_gain, nullptr);
+    norm("post_feedforward_layernorm_2", w.expert_output_gain, nullptr);
   }
+  if (!c.has_experts(i) || c.experts.beside_dense) ListDense(c, names, i, layer, w, list);
+  if (c.per_layer_size > 0) {
+    list.Matrix(layer + "per_layer_input_gate", c.per_layer_size, c.hidden_size, Cut::kWhole,
+                w.per_layer_gate);
+    list.Matrix(layer + "per_layer_projection", c.hidden_size, c.per_layer_size, Cut::kWhole,
+                w.per_layer_out);
+    norm("post_per_layer_input_norm", w.per_layer_gain, nullptr);
+  }
+  if (c.layer_scales) list.Vector(layer + "layer_scalar", 1, Cut::kWhole, w.layer_scale);
+}
+
+// Adds what the vectors of each layer are made of. The second embedding and the projection of the
+// first one are added up times the root of a half; the root of P of the former is a factor of its
+// lookup.
+void ListPerLayer(const ModelConfig& c, ModelWeights& w, Lister& list) {
+  const int64_t all = int64_t{c.num_layers} * c.per_layer_size;
+  list.Matrix("model.embed_tokens_per_layer", c.vocab_size, all, Cut::kVocabRows,
+              w.per_layer_embedding);
+  list.Matrix("model.per_layer_model_projection", all, c.hidden_size, Cut::kWhole, w.per_layer_in);
+  list.Vector("model.per_layer_projection_norm.weight", c.per_layer_size, Cut::kWhole,
+              w.per_layer_in_gain);
+  list.last().scale = static_cast<float>(std::sqrt(0.5));
 }
 
 // Adds the MTP module. Source of names and order: vLLM's qwen3_next_mtp.py and qwen3_5_mtp.py.
@@ -315,6 +374,7 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
               weights.layers[static_cast<size_t>(i)], list);
   }
   ListNorm(c, names.final_norm, weights.final_gain, &weights.final_shift, list);
+  if (c.per_layer_size > 0) ListPerLayer(c, weights, list);
   if (!c.tied_embeddings) {
     list.Matrix(names.head, c.vocab_size, hidden, Cut::kVocabRows, weights.head);
   }

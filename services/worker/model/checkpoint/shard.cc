@@ -40,6 +40,11 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   if (shard.heads.size() > 0) {
     shard.kv_heads = {shard.heads.begin / group, (shard.heads.end - 1) / group + 1};
   }
+  if (const OtherHeads& other = config.other_heads;
+      !other.layers.empty() && shard.heads.size() > 0) {
+    const int64_t sharing = config.num_heads / other.num_kv_heads;
+    shard.other_kv_heads = {shard.heads.begin / sharing, (shard.heads.end - 1) / sharing + 1};
+  }
   const StateConfig& states = config.states;
   shard.state_heads = Units(states.num_heads, rank, size);
   if (shard.state_heads.size() > 0) {
@@ -49,10 +54,13 @@ Shard MakeShard(const ModelConfig& config, int rank, int size) {
   }
   shard.state_splits = Splits(states.num_heads, states.value_dim, rank, size);
   shard.inner = Units(config.intermediate_size, rank, size);
+  shard.wide_inner = Units(config.wide_size, rank, size);
   shard.expert_inner = Units(config.experts.intermediate_size, rank, size);
   shard.shared_inner = Units(config.experts.shared_size, rank, size);
   shard.vocab = Units(config.vocab_size, rank, size);
   shard.head_splits = Splits(config.num_heads, config.value_dim(), rank, size);
+  shard.other_head_splits = Splits(config.num_heads, config.other_heads.head_dim, rank, size);
+  shard.wide_inner_splits = Splits(config.wide_size, 1, rank, size);
   shard.inner_splits = Splits(config.intermediate_size, 1, rank, size);
   shard.expert_splits = Splits(config.experts.intermediate_size, 1, rank, size);
   shard.shared_splits = Splits(config.experts.shared_size, 1, rank, size);

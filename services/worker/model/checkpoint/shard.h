@@ -25,6 +25,8 @@ struct Shard {
   int rank = 0, size = 1;
   Range heads, kv_heads;  // of num_heads, num_kv_heads
   Range inner;            // of intermediate_size
+  Range other_kv_heads;   // of other_heads.num_kv_heads
+  Range wide_inner;       // of wide_size
   Range expert_inner;     // of experts.intermediate_size: every rank holds a part of each expert
   Range shared_inner;     // of experts.shared_size
   Range state_heads, state_key_heads;  // of states.num_heads, num_key_heads, cut as heads are
@@ -35,12 +37,22 @@ struct Shard {
   std::vector<int64_t> inner_splits;   // columns of the MLP's inner rows
   std::vector<int64_t> expert_splits;  // likewise of an expert's
   std::vector<int64_t> shared_splits;  // likewise of the shared expert's
-  std::vector<int64_t> state_splits;   // likewise of a layer with state: heads * value_dim
+  // Likewise of layers with other_heads, and of wide MLPs.
+  std::vector<int64_t> other_head_splits, wide_inner_splits;
+  std::vector<int64_t> state_splits;  // likewise of a layer with state: heads * value_dim
   // The first vocabulary row of every rank's part, and the end.
   std::vector<int64_t> vocab_begin;
   std::vector<int64_t> state_head_begin;  // likewise of heads of states
   // Likewise its first head, and its first KV head among those that no rank before it holds.
   std::vector<int64_t> head_begin, kv_head_begin;
+
+  const Range& kv_heads_of(bool other) const { return other ? other_kv_heads : kv_heads; }
+  const std::vector<int64_t>& head_splits_of(bool other) const {
+    return other ? other_head_splits : head_splits;
+  }
+  const std::vector<int64_t>& inner_splits_of(bool wide) const {
+    return wide ? wide_inner_splits : inner_splits;
+  }
 };
 
 // `size` is 1, 2, 4 or 8.

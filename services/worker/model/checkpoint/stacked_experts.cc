@@ -45,13 +45,18 @@ const Stack* FindStack(std::string_view name, const StoredTensor& tensor) {
   return nullptr;
 }
 
+// How a stack's elements are ordered.
+struct StackOrder {
+  bool by_inputs = false;    // matrices are [in, out]
+  bool takes_turns = false;  // rows of gate and up do
+};
+
 // The views of one stack.
 class Views {
  public:
-  // by_inputs: matrices are [in, out], and rows of gate and up take turns.
   Views(std::string_view name, const StoredTensor& tensor, const Stack& stack,
-        const StoredType& type, bool by_inputs)
-      : tensor_(tensor), stack_(stack), type_(type), by_inputs_(by_inputs) {
+        const StoredType& type, StackOrder order)
+      : tensor_(tensor), stack_(stack), type_(type), order_(order) {
     prefix_ = std::string(name.substr(0, name.size() - stack.end.size()));
     if (!stack.block.ends_with("experts.")) prefix_ += "experts.";
   }
@@ -59,7 +64,7 @@ class Views {
   // False where gate and up have no half each.
   bool AddTo(std::vector<std::pair<std::string, StoredTensor>>& views) const {
     const std::vector<int64_t>& shape = tensor_.shape;
-    const bool is_turned = by_inputs_ && !stack_.is_bias;
+    const bool is_turned = order_.by_inputs && !stack_.is_bias;
     const int64_t rows = is_turned ? shape[2] : shape[1];
     const int64_t columns = stack_.is_bias ? 1 : is_turned ? shape[1] : shape[2];
     const int64_t parts = stack_.has_gate_and_up ? 2 : 1;
@@ -72,8 +77,8 @@ class Views {
         view.bytes = tensor_.bytes.subspan(static_cast<size_t>(e) * bytes, bytes);
         view.shape = {rows / parts};
         if (!stack_.is_bias) view.shape.push_back(columns);
-        view.row_begin = by_inputs_ ? part : part * rows / parts;
-        view.row_step = by_inputs_ ? parts : 1;
+        view.row_begin = order_.takes_turns ? part : part * rows / parts;
+        view.row_step = order_.takes_turns ? parts : 1;
         view.column_stride = is_turned ? rows : 0;
         views.emplace_back(absl::StrCat(prefix_, e, ".", own, stack_.is_bias ? ".bias" : ".weight"),
                            std::move(view));
@@ -86,7 +91,7 @@ class Views {
   const StoredTensor& tensor_;
   const Stack& stack_;
   const StoredType& type_;
-  const bool by_inputs_;
+  const StackOrder order_;
   std::string prefix_;
 };
 
@@ -99,9 +104,13 @@ absl::Status UnstackExperts(absl::flat_hash_map<std::string, StoredTensor>& tens
     const Stack* const stack = FindStack(name, tensor);
     const StoredType* const type = FindStoredType(tensor.dtype);
     if (stack == nullptr || type == nullptr) continue;
-    // Only experts with biases are stored as [in, out].
-    const bool by_inputs = stack->is_bias || tensors.contains(absl::StrCat(name, "_bias"));
-    if (Views(name, tensor, *stack, *type, by_inputs).AddTo(views)) replaced.push_back(name);
+    // Experts with biases are stored as [in, out], and so are Llama 4's, whose router tells them.
+    const bool has_biases = stack->is_bias || tensors.contains(absl::StrCat(name, "_bias"));
+    const std::string_view block = std::string_view(name).substr(0, name.rfind("experts."));
+    const bool has_router = block.ends_with(".feed_forward.") &&
+                            tensors.contains(absl::StrCat(std::string(block), "router.weight"));
+    const StackOrder order = {.by_inputs = has_biases || has_router, .takes_turns = has_biases};
+    if (Views(name, tensor, *stack, *type, order).AddTo(views)) replaced.push_back(name);
   }
   for (const std::string& name : replaced) tensors.erase(name);
   for (auto& [name, view] : views) {

@@ -99,6 +99,14 @@ std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
       layer >= config.num_layers && layer < config.num_layers + config.num_predicting_layers) {
     return name.substr(0, name.find('.', kLayers.size()) + 1);
   }
+  // Files of Gemma 4 have keys' and values' weights of layers that read another layer's, too.
+  if (const int layer = LayerOf(name);
+      layer >= 0 && layer < config.num_layers && !config.has_own_kv(layer)) {
+    for (const std::string_view own :
+         {".self_attn.k_proj.", ".self_attn.v_proj.", ".self_attn.k_norm.", ".self_attn.v_norm."}) {
+      if (name.find(own) != name.npos) return "keys and values that layers do not have";
+    }
+  }
   if (!config.is_text_part) return {};
   for (const std::string_view tower : kTowers) {
     if (rest.starts_with(tower)) return name.substr(0, name.size() - rest.size() + tower.size());

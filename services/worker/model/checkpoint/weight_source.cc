@@ -24,10 +24,11 @@ WeightPart PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig&
       part.rows = times(shard.heads, size(config.head_dim));
       break;
     case Cut::kKvHeadRows:
-      part.rows = times(shard.kv_heads, size(config.head_dim));
+      part.rows =
+          times(spec.is_other ? shard.other_kv_heads : shard.kv_heads, size(config.head_dim));
       break;
     case Cut::kInnerRows:
-      part.rows = shard.inner;
+      part.rows = spec.is_other ? shard.wide_inner : shard.inner;
       break;
     case Cut::kVocabRows:
       part.rows = shard.vocab;
@@ -36,7 +37,7 @@ WeightPart PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig&
       part.columns = times(shard.heads, size(config.head_dim));
       break;
     case Cut::kInnerColumns:
-      part.columns = shard.inner;
+      part.columns = spec.is_other ? shard.wide_inner : shard.inner;
       break;
     case Cut::kExpertRows:
       part.rows = shard.expert_inner;
@@ -65,8 +66,8 @@ WeightPart PartOf(const WeightSpec& spec, const Shard& shard, const ModelConfig&
 }
 
 std::vector<int64_t> SplitsOf(const WeightSpec& spec, const Shard& shard, const WeightPart& part) {
-  if (spec.cut == Cut::kHeadColumns) return shard.head_splits;
-  if (spec.cut == Cut::kInnerColumns) return shard.inner_splits;
+  if (spec.cut == Cut::kHeadColumns) return shard.head_splits_of(spec.is_other);
+  if (spec.cut == Cut::kInnerColumns) return shard.inner_splits_of(spec.is_other);
   if (spec.cut == Cut::kExpertColumns) return shard.expert_splits;
   if (spec.cut == Cut::kSharedColumns) return shard.shared_splits;
   if (spec.cut == Cut::kStateHeadColumns) return shard.state_splits;

@@ -20,7 +20,10 @@ namespace continuo::model {
 // One rank's part of the experts of a layer. X: this rank's inner columns of an expert, S: those of
 // the shared one.
 struct ExpertsWeights {
-  kernels::Weight router;                 // [num_experts, hidden]
+  kernels::Weight router;  // [num_experts, hidden]
+  // Beside a dense MLP: the gain of the router's norm, and factors of the experts' weights.
+  kernels::Tensor router_gain;            // [hidden]
+  kernels::Tensor factors;                // [num_experts]
   kernels::Tensor router_bias;            // [num_experts]
   kernels::Tensor correction;             // [num_experts]
   std::vector<kernels::Weight> gate, up;  // [X, hidden]
@@ -82,6 +85,14 @@ struct LayerWeights {
   kernels::Tensor gate_bias, up_bias;
   kernels::Weight down;  // [hidden, I]
   kernels::Tensor down_bias;
+  // [hidden], of a dense MLP beside experts: the norms of its result, and of the experts' input and
+  // result.
+  kernels::Tensor dense_output_gain, expert_gain, expert_output_gain;
+  // What is added at the end of the layer (ModelConfig::per_layer_size, P), and the factor.
+  kernels::Weight per_layer_gate;  // [P, hidden]
+  kernels::Weight per_layer_out;   // [hidden, P]
+  kernels::Tensor per_layer_gain;  // [hidden]
+  kernels::Tensor layer_scale;     // [1]
 };
 
 // The module for multi-token prediction, whole on every rank but for its layer.
@@ -98,6 +109,10 @@ struct ModelWeights {
   kernels::Tensor final_gain, final_shift;  // [hidden]
   kernels::Weight head;                     // [V, hidden]; the embedding itself where they are tied
   MtpWeights mtp;                           // empty unless ModelConfig::reads_mtp
+  // Of vectors of P elements of each layer, L of them (ModelConfig::per_layer_size).
+  kernels::Weight per_layer_embedding;  // [V, L * P]: rows of this rank's part of the vocabulary
+  kernels::Weight per_layer_in;         // [L * P, hidden]
+  kernels::Tensor per_layer_in_gain;    // [P]
 };
 
 // The part of a stored tensor that a rank takes.
@@ -154,6 +169,7 @@ struct WeightSpec {
   int64_t column = -1;         // ≥ 0: of each row this element alone makes a vector
   Cut cut = Cut::kWhole;       // of these rows
   int64_t of_head = 0;         // rows, or columns, of each head; 0: the kind's own size
+  bool is_other = false;       // of a layer with other_heads, or of a wide MLP
   // Its place in the ModelWeights passed to ListWeights: a matrix, or else a gain or bias.
   kernels::Weight* matrix = nullptr;
   kernels::Tensor* vector = nullptr;
@@ -166,7 +182,7 @@ struct WeightSpec {
   bool is_router = false;    // of experts
   bool less_one = false;     // a gain that is stored minus one
   bool is_log_rate = false;  // a vector is stored as ln(-x)
-  float scale = 1;           // factor of a bias
+  float scale = 1;           // factor of a bias or gain
 };
 
 // Returns every tensor that the model reads, in reading order; those of one stored tensor follow

@@ -219,7 +219,7 @@ void ParseSizes(const Family& family, JsonObject& json, ModelConfig& config) {
   config.hidden_size = size("hidden_size", kMaxHiddenSize);
   // The field's older name in LFM2.
   const bool is_block = family.states == StateKind::kConv && json.Has("block_ff_dim");
-  config.intermediate_size = size(is_block ? "block_ff_dim" : "intermediate_size",
+  config.intermediate_size = size(is_block ? "block_ff_dim" : family.size_field,
                                   kMaxIntermediateSize, family.intermediate_size);
   if (family.names == WeightNames::kHybrid) {
     // That of experts, where there are any; else of the one MLP.
@@ -272,9 +272,11 @@ void ParseNorms(const Family& family, JsonObject& json, ModelConfig& config) {
   config.output_norms = family.output_norms;
   config.parallel = family.parallel;
   config.qk_norm = family.qk_norm;
-  if (family.qk_norm_switch != nullptr && !json.Bool(family.qk_norm_switch, false)) {
+  if (family.qk_norm_switch != nullptr && !json.Bool(family.qk_norm_switch, family.qk_norm_on)) {
     config.qk_norm = QueryKeyNorm::kNone;
   }
+  config.qk_gains = family.qk_gains;
+  config.norms_all_heads = family.norms_all_heads;
   config.sinks = family.sinks;
   config.output_gate = family.output_gate;
   // A module with an embedding of its own, or of several layers, is another one.
@@ -300,7 +302,9 @@ void ParseNorms(const Family& family, JsonObject& json, ModelConfig& config) {
   if (config.output_bias && config.output_norms) {
     json.Fail(family.output_bias.name, "biases before a norm of the result are not supported");
   }
-  if (json.Raw("use_bidirectional_attention") == true) {
+  // "vision" means the tokens of images alone.
+  const nlohmann::json& bidirectional = json.Raw("use_bidirectional_attention");
+  if (bidirectional == true || (bidirectional.is_string() && bidirectional != "vision")) {
     json.Fail("use_bidirectional_attention", "attention is causal, it must be false");
   }
   config.names = family.names;
@@ -321,9 +325,13 @@ absl::Status ParseText(const Family& family, JsonObject& json, ModelConfig& conf
   RETURN_IF_ERROR(json.status());
   const std::vector<bool> windowed = ParseWindows(family, json, config);
   RETURN_IF_ERROR(json.status());
+  if (family.layer_shapes) ParseShapes(family, json, windowed, config);
+  RETURN_IF_ERROR(json.status());
   RETURN_IF_ERROR(ParseRopes(family, json, windowed, config));
-  for (int& window : config.windows) {
-    if (window >= config.context_length) window = 0;  // it hides nothing
+  for (std::vector<int>* const lengths : {&config.windows, &config.chunks}) {
+    for (int& length : *lengths) {
+      if (length >= config.context_length) length = 0;  // it hides nothing
+    }
   }
   return json.status();
 }
@@ -362,6 +370,7 @@ absl::Status AddMtpLayer(ModelConfig& config) {
   }
   config.reads_mtp = true;
   config.windows.push_back(0);
+  if (!config.chunks.empty()) config.chunks.push_back(0);
   config.layer_ropes.push_back(0);
   if (!config.states.layers.empty()) config.states.layers.push_back(false);
   if (config.experts.num_experts > 0) config.experts.layers.push_back(true);

@@ -25,8 +25,9 @@ struct GenerationDefaults {
 
 // RoPE: how positions become angles (Hugging Face's rope_type).
 struct RopeConfig {
-  enum class Type : uint8_t { kDefault, kLinear, kLlama3, kLong, kYarn, kNone };
+  enum class Type : uint8_t { kDefault, kLinear, kLlama3, kLong, kYarn, kNone, kProportional };
   Type type = Type::kDefault;  // kNone: nothing is rotated
+  int rotary_dim = 0;          // elements of each head that are rotated; 0: ModelConfig::rotary_dim
   double theta = 10000;
   // Divisor of all frequencies with kLinear, of those of long waves with kLlama3 and kYarn.
   double factor = 1;
@@ -44,6 +45,9 @@ struct RopeConfig {
   // `truncate` rounds the first and the last of these to whole frequencies, outwards.
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
+  // kProportional only. Of the pairs of each head, which are those of all its elements, this part
+  // is rotated: the first ones.
+  double part = 1;
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -77,7 +81,8 @@ enum class WeightNames : uint8_t {
   kQwen3Next,    // kLlama with linear_attn.in_proj_qkvz and in_proj_ba, stacked by groups of heads
   kQwen3NextParts,  // kLlama with linear_attn.in_proj_qkv, in_proj_z and, by groups, in_proj_ba
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
-  kMixer,  // a layer's one part is mixer, its norm is norm; an MLP's matrices up_proj, down_proj
+  kMixer,   // a layer's one part is mixer, its norm is norm; an MLP's matrices up_proj, down_proj
+  kLlama4,  // kLlama with feed_forward in place of mlp
 };
 
 // The names of the tensors of a layer's experts.
@@ -90,7 +95,9 @@ enum class ExpertNames : uint8_t {
   kErnie,         // kDeepSeek with mlp.moe_statics.e_score_correction_bias
   kGptOss,        // mlp.router, with a bias
   kLfm2,          // feed_forward.gate, feed_forward.experts.0.w1 (gate), w3 (up), w2 (down)
-  kMixer,  // mixer.gate, mixer.experts.0.up_proj, down_proj, mixer.shared_experts.up_proj …
+  kMixer,   // mixer.gate, mixer.experts.0.up_proj, down_proj, mixer.shared_experts.up_proj …
+  kLlama4,  // feed_forward.router, experts.0.gate_proj …, feed_forward.shared_expert.gate_proj …
+  kGemma4,  // router.proj, router.scale, router.per_expert_scale, experts.0.gate_proj …
 };
 
 // Layers whose MLP is a choice among many (a mixture of experts). The router's members are those of
@@ -99,16 +106,24 @@ struct ExpertsConfig {
   int num_experts = 0;  // 0: all MLPs are dense
   int per_token = 0;
   int intermediate_size = 0;  // of one expert
-  std::vector<bool> layers;   // [num_layers]: which have experts
+  // Layers with experts have a dense MLP, too. Router and experts read the residual stream through
+  // norms of their own, and the results of both pass one more before they are added up. Experts
+  // have factors of their weights.
+  bool beside_dense = false;
+  std::vector<bool> layers;  // [num_layers]: which have experts
   ExpertNames names = ExpertNames::kDeepSeek;
   bool biases = false;  // of the router and of the experts' matrices
 
   bool by_sigmoid = false;  // scores are sigmoids of the logits, else a softmax of all of them
+  // The logits themselves choose. There is neither a correction nor are there groups then.
+  bool chooses_by_logits = false;
   bool normalise = false;   // the chosen experts' weights are divided by their sum
   bool correction = false;  // the files have what is added to scores for the choice
   int num_groups = 1, top_groups = 1;
   bool by_top_two = false;
   double factor = 1;  // of the weights
+  // Experts read the input times their weight, and their results are added up as they are.
+  bool weighs_inputs = false;
 
   // Experts read a projection of the input to so many elements, and what they give is projected
   // back once it has been summed; 0: they read the input itself.
@@ -154,6 +169,14 @@ struct StateConfig {
   float least_step = 0, most_step = std::numeric_limits<float>::infinity();
 };
 
+// Layers whose heads have other sizes than the model's num_kv_heads and head_dim.
+struct OtherHeads {
+  int num_kv_heads = 0, head_dim = 0;
+  std::vector<bool> layers;  // [num_layers]: which; empty: none
+  // Their values are what the keys are made of: the product before its norm and the rotation.
+  bool values_are_keys = false;
+};
+
 // The parts of a layer, each of which reads the residual stream through a norm of its own: a mixer,
 // which is attention or a recurrent state, and then an MLP or experts.
 enum class LayerParts : uint8_t { kBoth, kMixer, kMlp };
@@ -191,15 +214,24 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // of the attention's output projection
   QueryKeyNorm qk_norm = QueryKeyNorm::kNone;
+  bool qk_gains = true;         // of these norms
+  bool norms_all_heads = true;  // else those of layers without RoPE are not normalised
+  bool value_norm = false;      // values pass an RmsNorm of each head, without a gain
   // The kinds of RoPE, at most kMaxRopes, and which of them each layer has. The first is that of
   // layers that attend to the whole context, where there are any.
   std::vector<RopeConfig> ropes = {RopeConfig{}};
   std::vector<uint8_t> layer_ropes;  // [num_layers]
   // The files have rotated pairs side by side, 2i and 2i + 1; loading moves them to i and i + half.
   bool interleaved_rope = false;
-  // A query at position p is multiplied by 1 + query_growth · ln(1 + ⌊p / query_growth_period⌋).
+  // A query at position p is multiplied by 1 + query_growth · ln(1 + ⌊(p + query_growth_offset) /
+  // query_growth_period⌋), perhaps in layers without RoPE alone.
   double query_growth = 0;
-  int64_t query_growth_period = 1;
+  int64_t query_growth_period = 1, query_growth_offset = 0;
+  bool grows_without_rope = false;
+  OtherHeads other_heads;
+  // The layer whose keys and values each layer reads: its own, or those of an earlier one with the
+  // same heads. [num_layers], or empty: each has its own.
+  std::vector<int> kv_layers;
   bool sinks = false;  // each head has a score without a value (kernels::AttentionParams)
   LatentConfig latent;
   // What attention gives is multiplied by the sigmoid of one more product of its input, whose rows
@@ -207,13 +239,23 @@ struct ModelConfig {
   bool output_gate = false;
   // Attention window of each layer, in tokens, the query's own included; 0: the whole context.
   std::vector<int> windows;  // [num_layers]
+  // The context is cut into chunks of so many tokens, and a query sees its own chunk alone; 0: it
+  // is not cut. [num_layers], or empty: that of no layer is.
+  std::vector<int> chunks;
 
   // MLP.
   Activation activation = Activation::kSilu;
   bool gated = true;  // activation(gate) · up; else activation(gate), and there is no `up`
   bool mlp_bias = false;
+  int wide_size = 0;  // inner columns of some layers' dense MLPs; 0: all are as the others
+  std::vector<bool> wide_mlps;  // [num_layers]: which; empty: none
   ExpertsConfig experts;
   StateConfig states;
+
+  // What a layer adds at its end, of a vector of so many elements that each token has for each
+  // layer; 0: nothing. They are made of a second embedding and of the first one.
+  int per_layer_size = 0;
+  bool layer_scales = false;  // the residual stream is multiplied by a number at the end of a layer
 
   // Multipliers.
   double embedding_scale = 1;  // of the embedding, not of a tied head
@@ -251,6 +293,12 @@ struct ModelConfig {
   // Elements of a head's values, which the cache fills up to head_dim.
   int value_dim() const { return is_latent() ? latent.value_dim : head_dim; }
   const RopeConfig& rope(int layer) const { return ropes[layer_ropes[static_cast<size_t>(layer)]]; }
+  bool has_rope(int layer) const { return rope(layer).type != RopeConfig::Type::kNone; }
+  // True if queries of layers with this kind of RoPE grow.
+  bool grows(const RopeConfig& kind) const {
+    return query_growth != 0 && (!grows_without_rope || kind.type == RopeConfig::Type::kNone);
+  }
+  int chunk(int layer) const { return chunks.empty() ? 0 : chunks[static_cast<size_t>(layer)]; }
   bool has_state(int layer) const {
     return !states.layers.empty() && states.layers[static_cast<size_t>(layer)];
   }
@@ -261,16 +309,38 @@ struct ModelConfig {
   bool has_states() const { return num_state_layers() > 0; }
   int num_kv_layers() const {
     const auto mlps = std::count(parts.begin(), parts.end(), LayerParts::kMlp);
-    return num_layers - static_cast<int>(mlps) - num_state_layers() + (reads_mtp ? 1 : 0);
+    int others = 0;  // that read another layer's
+    for (int i = 0; i < static_cast<int>(kv_layers.size()); ++i) others += has_own_kv(i) ? 0 : 1;
+    return num_layers - static_cast<int>(mlps) - num_state_layers() - others + (reads_mtp ? 1 : 0);
   }
+  bool has_own_kv(int layer) const {
+    return kv_layers.empty() || kv_layers[static_cast<size_t>(layer)] == layer;
+  }
+  bool has_other_heads(int layer) const {
+    return !other_heads.layers.empty() && other_heads.layers[static_cast<size_t>(layer)];
+  }
+  int head_dim_of(int layer) const {
+    return has_other_heads(layer) ? other_heads.head_dim : head_dim;
+  }
+  int max_head_dim() const { return std::max(head_dim, other_heads.head_dim); }
+  int rotary_dim_of(const RopeConfig& kind) const {
+    return kind.rotary_dim > 0 ? kind.rotary_dim : rotary_dim;
+  }
+  bool has_wide_mlp(int layer) const {
+    return !wide_mlps.empty() && wide_mlps[static_cast<size_t>(layer)];
+  }
+  // True if a layer ends otherwise than by adding what its MLP gives.
+  bool has_layer_ends() const { return per_layer_size > 0 || layer_scales; }
   bool has_experts(int layer) const {
     return experts.num_experts > 0 && experts.layers[static_cast<size_t>(layer)];
   }
   // True if nothing but a norm of each head and one rotation of queries and keys alike lies between
   // their products and attention, so that a device may do it in one op (HeadRotation).
   bool has_plain_heads() const {
-    return (qk_norm == QueryKeyNorm::kNone || qk_norm == QueryKeyNorm::kHeads) &&
-           query_growth == 0 && !is_latent();
+    return (qk_norm == QueryKeyNorm::kNone ||
+            (qk_norm == QueryKeyNorm::kHeads && qk_gains && norms_all_heads)) &&
+           query_growth == 0 && !is_latent() && !value_norm && other_heads.layers.empty() &&
+           kv_layers.empty();
   }
 };
 

@@ -49,6 +49,26 @@ void ReadAfterDense(const ExpertFacts& facts, JsonObject& json, std::vector<bool
   }
 }
 
+// The layers that moe_layers lists, or else every interleave_moe_layer_step-th.
+void ReadNumbers(JsonObject& json, std::vector<bool>& layers) {
+  constexpr std::string_view kField = "moe_layers";
+  const nlohmann::json& list = json.Raw(kField);
+  const int64_t step = json.Int("interleave_moe_layer_step", 1, kMaxIndex, 1);
+  const size_t num_layers = layers.size();
+  if (list.is_null()) {
+    for (size_t i = 0; i < num_layers; ++i) layers[i] = static_cast<int64_t>(i + 1) % step == 0;
+    return;
+  }
+  const std::string allowed =
+      absl::StrCat("it must be a list of layers, each from 0 to ", num_layers - 1);
+  if (!list.is_array()) return json.Fail(kField, allowed);
+  for (const nlohmann::json& layer : list) {
+    const bool fits = layer.is_number_integer() && layer.get<uint64_t>() < num_layers;
+    if (!fits) return json.Fail(kField, allowed);
+    layers[layer.get<size_t>()] = true;
+  }
+}
+
 void ReadRange(JsonObject& json, std::vector<bool>& layers) {
   const int64_t interval = json.Int("moe_layer_interval", 1, kMaxIndex, 1);
   const int64_t first = json.Int("moe_layer_start_index", 0, kMaxIndex, 1);
@@ -86,7 +106,9 @@ void ReadGroups(const ExpertFacts& facts, JsonObject& json, ExpertsConfig& exper
 
 // Fields of experts say nothing where there are none.
 void IgnoreExperts(const ExpertFacts& facts, JsonObject& json) {
-  for (const char* field : {facts.per_token_field, facts.size_field}) json.Raw(field);
+  for (const char* field : {facts.count_field, facts.per_token_field, facts.size_field}) {
+    json.Raw(field);
+  }
   if (facts.layers != ExpertLayers::kListed) return;
   if (facts.normalise_field != nullptr) json.Raw(facts.normalise_field);
   for (const char* field : {facts.shared_field, facts.latent_field}) {
@@ -106,6 +128,9 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
     experts.layers.assign(static_cast<size_t>(config.num_layers), false);
   }
   if (facts.count_field == nullptr) return;
+  if (facts.switch_field != nullptr && !json.Bool(facts.switch_field, false)) {
+    return IgnoreExperts(facts, json);
+  }
   const auto number = [&json](std::string_view field, int64_t min, int64_t max, int64_t fallback) {
     return static_cast<int>(json.Int(field, min, max, fallback));
   };
@@ -133,7 +158,10 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
                                   : number(facts.size_field, 1, kMaxIntermediateSize, facts.size);
   experts.names = facts.names;
   experts.biases = facts.biases;
+  experts.beside_dense = facts.beside_dense;
   experts.by_sigmoid = facts.by_sigmoid;
+  experts.chooses_by_logits = facts.chooses_by_logits;
+  experts.weighs_inputs = facts.weighs_inputs;
   experts.normalise = facts.normalise_field == nullptr
                           ? facts.normalise
                           : json.Bool(facts.normalise_field, facts.normalise);
@@ -169,6 +197,9 @@ void ParseExperts(const Family& family, JsonObject& json, ModelConfig& config) {
       ReadRange(json, experts.layers);
       break;
     case ExpertLayers::kListed:
+      break;
+    case ExpertLayers::kNumbered:
+      ReadNumbers(json, experts.layers);
       break;
   }
 }

@@ -21,6 +21,7 @@ enum class WindowRule : uint8_t {
   kByLayer,      // where that is on: those from max_window_layers on
   kPeriodic,     // all but every n-th; n is sliding_window_pattern, or else window_period
   kWithoutRope,  // where use_sliding_window is on: those that are not rotated
+  kChunks,       // none; chunks of attention_chunk_size in those that are rotated
 };
 
 // The rule that says which layers have no RoPE.
@@ -36,6 +37,7 @@ enum class RopeScope : uint8_t {
 // The fields that the multipliers of a family come from.
 enum class Multipliers : uint8_t {
   kNone,
+  kGemma4,   // the embedding by the root of its size; q·k is not multiplied
   kGemma,    // the embedding by the root of its size, q·k by that of query_pre_attn_scalar
   kGranite,  // embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling
   kCohere,   // logit_scale
@@ -56,6 +58,7 @@ enum class ExpertLayers : uint8_t {
   kAfterDense,  // those from the number of the dense ones on, or by mlp_layer_types
   kInRange,     // every moe_layer_interval-th from moe_layer_start_index to moe_layer_end_index
   kListed,      // those that PartsRule::kListed names
+  kNumbered,    // moe_layers, or every interleave_moe_layer_step-th
 };
 
 // The rule that says which parts a layer has.
@@ -70,7 +73,8 @@ enum class SharedUnit : uint8_t { kColumns, kExperts };
 
 // The experts of a family. Numbers hold where their fields are absent.
 struct ExpertFacts {
-  const char* count_field = nullptr;  // null: the family has no experts
+  const char* count_field = nullptr;   // null: the family has no experts
+  const char* switch_field = nullptr;  // has to be true for them
   int count = 0;
   const char* per_token_field = "num_experts_per_tok";
   int per_token = 0;
@@ -82,8 +86,10 @@ struct ExpertFacts {
   int num_dense = 0;
   ExpertNames names = ExpertNames::kDeepSeek;
   bool biases = false;
+  bool beside_dense = false;
 
   bool by_sigmoid = false;
+  bool chooses_by_logits = false, weighs_inputs = false;
   const char* normalise_field = nullptr;
   bool normalise = false;
   const char* correction_field = nullptr;
@@ -110,6 +116,7 @@ struct Family {
   int context_length;
   // Where the fields are absent; 0: they have to be there.
   int vocab_size = 0, intermediate_size = 0, num_heads = 0, num_kv_heads = 0;
+  const char* size_field = "intermediate_size";  // of dense MLPs
   int head_dim = 0;  // where the field is absent; 0: hidden_size / num_attention_heads
   bool tied_embeddings = false;
   WeightNames names = WeightNames::kLlama;
@@ -124,6 +131,7 @@ struct Family {
   WindowRule window_rule = WindowRule::kNone;
   int sliding_window = 0;  // where the field is absent; 0: none
   int window_period = 0;
+  bool last_is_full = false;  // the last layer has no window, whatever layer_types says
   RopeScope rope_scope = RopeScope::kAll;
   double rope_theta = 10000;
   // RoPE's base of layers with windows unless rope_local_base_freq names one; 0: that of the other
@@ -131,13 +139,22 @@ struct Family {
   double local_rope_theta = 0;
   bool scales_full_rope_only = false;  // rope_scaling is not for layers with windows
   bool states_scaled_context = false;  // max_position_embeddings counts rope_scaling in
-  bool partial_rotary = false;         // reads partial_rotary_factor
-  double rotary_factor = 1;            // where that is absent
+  // The part of heads that is rotated in layers without windows, in proportion (kProportional),
+  // where there are no rope_parameters; 0: all.
+  double proportional_part = 0;
+  bool partial_rotary = false;  // reads partial_rotary_factor
+  double rotary_factor = 1;     // where that is absent
   bool interleaved_rope = false;
   QueryKeyNorm qk_norm = QueryKeyNorm::kNone;
   const char* qk_norm_switch = nullptr;  // a field that has to be true for it
+  bool qk_norm_on = false;               // where that is absent
+  bool qk_gains = true, norms_all_heads = true;
+  // Reads attn_temperature_tuning, attn_scale and floor_scale: queries of layers without RoPE grow.
+  bool tunes_temperature = false;
   bool sinks = false;
   bool latent = false;  // reads kv_lora_rank, q_lora_rank, qk_rope_head_dim …
+  // Reads the fields by which layers differ in Gemma 4 (ParseShapes).
+  bool layer_shapes = false;
   BiasField qkv_bias, output_bias;
   bool output_gate = false;
   bool mtp = false;                     // ModelConfig::knows_mtp
@@ -174,7 +191,8 @@ absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 // True for the configuration of a model for text and more, whose text_config is a family's.
 bool HasTextPart(JsonObject& json);
 
-// These fill in parts of a configuration whose sizes are known: `windows`, `ropes` and what belongs
+// These fill in parts of a configuration whose sizes are known: `windows`, what differs between
+// layers with windows and others, `ropes` and what belongs
 // to it, `parts`, `experts`, `states` and the sizes that belong to it, and the multipliers.
 // ParseWindows returns which layers are of the kind that has windows, though one may be as long as
 // the context and hide nothing; RopeLessLayers takes that. ParseParts is the first, and fills in
@@ -183,6 +201,8 @@ bool HasTextPart(JsonObject& json);
 std::vector<bool> RopeLessLayers(const Family& family, JsonObject& json,
                                  const std::vector<bool>& windowed);
 std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConfig& config);
+void ParseShapes(const Family& family, JsonObject& json, const std::vector<bool>& windowed,
+                 ModelConfig& config);
 absl::Status ParseRopes(const Family& family, JsonObject& json, const std::vector<bool>& windowed,
                         ModelConfig& config);
 void ParseParts(const Family& family, JsonObject& json, ModelConfig& config);

@@ -24,18 +24,18 @@ int WindowLength(const Family& family, JsonObject& json) {
   return json.Contains("sliding_window") ? 0 : family.sliding_window;
 }
 
-// Reads layer_types, which is there.
-void ReadLayerTypes(JsonObject& json, std::vector<bool>& windowed) {
+// Reads layer_types, which is there: which layers are not of full_attention but of the other type.
+void ReadLayerTypes(JsonObject& json, std::string_view other, std::vector<bool>& are_other) {
   const nlohmann::json& types = json.Raw("layer_types");
-  if (!types.is_array() || types.size() != windowed.size()) {
+  if (!types.is_array() || types.size() != are_other.size()) {
     json.Fail("layer_types",
-              absl::StrCat("it must have one entry for each of ", windowed.size(), " layers"));
+              absl::StrCat("it must have one entry for each of ", are_other.size(), " layers"));
     return;
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    windowed[i] = types[i] == "sliding_attention";
-    if (!windowed[i] && types[i] != "full_attention") {
-      json.Fail("layer_types", "known are full_attention and sliding_attention");
+    are_other[i] = types[i] == other;
+    if (!are_other[i] && types[i] != "full_attention") {
+      json.Fail("layer_types", absl::StrCat("known are full_attention and ", std::string(other)));
     }
   }
 }
@@ -66,7 +66,7 @@ std::vector<bool> ReadRopeLess(JsonObject& json, size_t num_layers) {
   std::vector<bool> without(num_layers);
   const nlohmann::json& list = json.Raw("no_rope_layers");
   const int64_t interval = json.Int("no_rope_layer_interval", 1, kMaxInt, 4);
-  if (list.is_null()) {
+  if (list.is_null() || (list.is_array() && list.empty())) {
     for (size_t i = 0; i < num_layers; ++i) {
       without[i] = static_cast<int64_t>(i + 1) % interval == 0;
     }
@@ -82,6 +82,26 @@ std::vector<bool> ReadRopeLess(JsonObject& json, size_t num_layers) {
     without[i] = list[i] == 0;
   }
   return without;
+}
+
+// Reads how long the chunks of attention are, in which layers.
+void ReadChunks(const Family& family, JsonObject& json, ModelConfig& config) {
+  const auto num_layers = static_cast<size_t>(config.num_layers);
+  std::vector<bool> chunked(num_layers);
+  if (json.Has("layer_types")) {
+    ReadLayerTypes(json, "chunked_attention", chunked);
+  } else {
+    chunked = RopeLessLayers(family, json, chunked);
+    chunked.flip();
+  }
+  // Null means none, absent the default.
+  constexpr std::string_view kField = "attention_chunk_size";
+  const bool is_cut = json.Has(kField) || !json.Contains(kField);
+  const int64_t length = is_cut ? json.Int(kField, 1, kMaxInt, 8192) : 0;
+  config.chunks.assign(num_layers, 0);
+  for (size_t i = 0; i < num_layers; ++i) {
+    if (chunked[i]) config.chunks[i] = static_cast<int>(length);
+  }
 }
 
 }  // namespace
@@ -123,6 +143,10 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
     return windowed;
   }
   const WindowRule rule = family.window_rule;
+  if (rule == WindowRule::kChunks) {
+    ReadChunks(family, json, config);
+    return windowed;
+  }
   const int length = WindowLength(family, json);
   const bool has_switch = rule == WindowRule::kSwitched || rule == WindowRule::kByLayer ||
                           rule == WindowRule::kWithoutRope;
@@ -133,7 +157,7 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
     return windowed;
   }
   if (json.Has("layer_types")) {
-    ReadLayerTypes(json, windowed);
+    ReadLayerTypes(json, "sliding_attention", windowed);
     json.Raw("sliding_window_pattern");
   } else if (rule == WindowRule::kAll || rule == WindowRule::kSwitched) {
     windowed.assign(num_layers, true);
@@ -145,6 +169,7 @@ std::vector<bool> ParseWindows(const Family& family, JsonObject& json, ModelConf
   } else if (rule == WindowRule::kWithoutRope) {
     windowed = RopeLessLayers(family, json, windowed);
   }
+  if (family.last_is_full) windowed.back() = false;
   if (length == 0) return std::vector<bool>(num_layers);
   for (size_t i = 0; i < num_layers; ++i) config.windows[i] = windowed[i] ? length : 0;
   return windowed;
@@ -165,6 +190,10 @@ void ParseMultipliers(const Family& family, JsonObject& json, ModelConfig& confi
         config.attention_scale =
             1 / std::sqrt(json.Number("query_pre_attn_scalar", 1e-3, 1e6, 256));
       }
+      break;
+    case Multipliers::kGemma4:
+      config.embedding_scale = std::sqrt(hidden);
+      config.attention_scale = 1;
       break;
     case Multipliers::kGranite:
       config.embedding_scale = number("embedding_multiplier", 1);

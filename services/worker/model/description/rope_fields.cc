@@ -128,8 +128,8 @@ absl::StatusOr<RopeConfig> ParseRope(JsonObject& json, JsonObject& parameters, d
     rope.factor = parameters.Number("factor", 1, 1e6, std::nullopt);
     rope.low_freq_factor = parameters.Number("low_freq_factor", 1e-3, 1e6, std::nullopt);
     rope.high_freq_factor = parameters.Number("high_freq_factor", 1e-3, 1e6, std::nullopt);
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
-      parameters.Fail("high_freq_factor", "it must be larger than low_freq_factor");
+    if (rope.high_freq_factor < rope.low_freq_factor) {
+      parameters.Fail("high_freq_factor", "it must not be less than low_freq_factor");
     }
     rope.original_context =
         parameters.Int("original_max_position_embeddings", 1, kMaxContextLength, context);
@@ -139,10 +139,14 @@ absl::StatusOr<RopeConfig> ParseRope(JsonObject& json, JsonObject& parameters, d
     ParseYarn(json, parameters, context, config, rope);
   } else if (type == "dynamic") {
     ParseDynamic(parameters, config.rotary_dim, config, rope);
+  } else if (type == "proportional") {
+    rope.type = RopeConfig::Type::kProportional;
+    rope.factor = parameters.Number("factor", 1e-6, 1e6, 1);
+    rope.part = parameters.Number("partial_rotary_factor", 0, 1, 1);
   } else if (type != "default") {
-    return absl::UnimplementedError(absl::StrCat(
-        json.name(), ": rope type \"", type.substr(0, 60),
-        "\" is not known; known are default, dynamic, linear, llama3, longrope, yarn"));
+    return absl::UnimplementedError(absl::StrCat(json.name(), ": rope type \"", type.substr(0, 60),
+                                                 "\" is not known; known are default, dynamic, "
+                                                 "linear, llama3, longrope, proportional, yarn"));
   }
   if (const double growth = parameters.Number("llama_4_scaling_beta", 0, 1e3, 0); growth > 0) {
     config.query_growth = growth;
@@ -166,6 +170,10 @@ void ParseRotaryDim(const Family& family, JsonObject& json, JsonObject& paramete
     config.rotary_dim = config.head_dim;
     return;
   }
+  if (parameters.Raw("rope_type") == "proportional") {  // of it pairs stand as of the whole head
+    config.rotary_dim = config.head_dim;
+    return;
+  }
   double factor = json.Number("partial_rotary_factor", 0, 1, family.rotary_factor);
   factor = parameters.Number("partial_rotary_factor", 0, 1, factor);
   if (!family.partial_rotary && factor != 1) {
@@ -178,6 +186,25 @@ void ParseRotaryDim(const Family& family, JsonObject& json, JsonObject& paramete
                            " elements of a head; they must be even and at least 2"));
     config.rotary_dim = 2;
   }
+}
+
+// Reads how queries of layers without RoPE grow with their position, counted from 1.
+void ParseTemperature(JsonObject& json, ModelConfig& config) {
+  // Older files have a number here.
+  const nlohmann::json& is_on = json.Raw("attn_temperature_tuning");
+  const double growth = json.Number("attn_scale", 0, 1e3, 0.1);
+  const int64_t period = json.Int("floor_scale", 1, kMaxContextLength, 8192);
+  if (!is_on.is_null() && !is_on.is_boolean() && !is_on.is_number()) {
+    return json.Fail("attn_temperature_tuning", "it must be true or false");
+  }
+  if (is_on == false || is_on == 0) return;
+  if (config.query_growth != 0) {
+    return json.Fail("attn_temperature_tuning", "llama_4_scaling_beta is there, too");
+  }
+  config.query_growth = growth;
+  config.query_growth_period = period;
+  config.query_growth_offset = 1;
+  config.grows_without_rope = true;
 }
 
 // The context that a scaled RoPE serves.
@@ -207,8 +234,13 @@ absl::Status ParseRopes(const Family& family, JsonObject& json, const std::vecto
   const double theta = json.Number("rope_theta", 1, 1e12, family.rope_theta);
   ParseRotaryDim(family, json, full, config);
   RETURN_IF_ERROR(json.status());
-  ASSIGN_OR_RETURN(const RopeConfig full_rope, ParseRope(json, full, theta, config));
+  ASSIGN_OR_RETURN(RopeConfig full_rope, ParseRope(json, full, theta, config));
   RopeConfig sliding_rope = full_rope;
+  if (family.proportional_part != 0 && all.value().empty()) {
+    full_rope.type = RopeConfig::Type::kProportional;
+    full_rope.part = family.proportional_part;
+  }
+  if (!config.other_heads.layers.empty()) full_rope.rotary_dim = config.other_heads.head_dim;
   if (by_kind) {
     JsonObject sliding = all.Object(kSliding);
     const double local = family.local_rope_theta != 0 ? family.local_rope_theta : theta;
@@ -222,6 +254,7 @@ absl::Status ParseRopes(const Family& family, JsonObject& json, const std::vecto
   }
   if (family.local_rope_theta != 0) json.Raw("rope_local_base_freq");
   const std::vector<bool> without = RopeLessLayers(family, json, windowed);
+  if (family.tunes_temperature) ParseTemperature(json, config);
   RETURN_IF_ERROR(json.status());
   const int context = config.context_length;
   config.context_length = ScaledContext(family, full_rope, context);

@@ -68,8 +68,7 @@ absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, i
 int64_t BlocksWithoutBytes(int64_t min_blocks) { return std::max<int64_t>(min_blocks, 1 << 18); }
 
 int64_t LoadPlan::BlockBytes(const Shard& shard, int block_size) const {
-  return KvCache::BlockBytes(config.num_kv_layers(), block_size,
-                             {static_cast<int>(shard.kv_heads.size()), config.head_dim, types.kv});
+  return KvCache::BlockBytes(KvCache::Shapes(config, shard, types.kv), block_size);
 }
 
 int64_t LoadPlan::BlockBytes(int block_size) const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/network/activations.h"
 
+#include <algorithm>
+
 #include "services/base/check.h"
 
 namespace continuo::model {
@@ -26,6 +28,15 @@ Activations Activations::First(int64_t rows) const {
                                   &first.router_logits,
                                   &first.routes.weights,
                                   &first.routes.entries,
+                                  &first.unit_weights,
+                                  &first.router_h,
+                                  &first.expert_h,
+                                  &first.dense_sum,
+                                  &first.per_layer,
+                                  &first.per_layer_sum,
+                                  &first.per_layer_taken,
+                                  &first.per_layer_kept,
+                                  &first.per_layer_gate,
                                   &first.shared_gate,
                                   &first.shared_up,
                                   &first.shared_switch,
@@ -61,7 +72,8 @@ Activations Activations::First(int64_t rows) const {
   for (auto* const angles : {&first.angles, &first.query_angles}) {
     for (kernels::Tensor& tensor : *angles) tensor.shape[0] = rows;
   }
-  for (kernels::Tensor* tensor : {&first.routes.rows, &first.expert_gate, &first.expert_up}) {
+  for (kernels::Tensor* tensor :
+       {&first.routes.rows, &first.expert_gate, &first.expert_up, &first.expert_in}) {
     tensor->shape[0] = entries;
   }
   first.expert_sum.shape[0] = has_shared && shared_sum.size() == 0 ? entries + rows : entries;
@@ -78,23 +90,28 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     offset += (static_cast<int64_t>(tensor.bytes()) + 63) / 64 * 64;
   };
   const int64_t hidden = c.hidden_size, dim = c.head_dim;
+  const int64_t q_width = s.heads.size() * c.max_head_dim();
+  const int64_t kv_width =
+      std::max(s.kv_heads.size() * dim, s.other_kv_heads.size() * c.other_heads.head_dim);
+  const int64_t inner = std::max(s.inner.size(), s.wide_inner.size());
   place(b->x, activations, rows, hidden);
   place(b->h, activations, rows, hidden);
-  place(b->q, activations, rows, s.heads.size() * dim);
+  place(b->q, activations, rows, q_width);
   if (joins_heads) {
     place(b->qkv, activations, rows, (s.heads.size() + 2 * s.kv_heads.size()) * dim);
   } else {
-    place(b->k, activations, rows, s.kv_heads.size() * dim);
-    place(b->v, activations, rows, s.kv_heads.size() * dim);
+    place(b->k, activations, rows, kv_width);
+    place(b->v, activations, rows, kv_width);
   }
-  place(b->a, activations, rows, s.heads.size() * dim);
+  place(b->a, activations, rows, q_width);
   place(b->sum, kernels::DType::kF32, rows, hidden);
-  place(b->gate, activations, rows, s.inner.size());
-  if (c.gated) place(b->up, activations, rows, s.inner.size());
+  place(b->gate, activations, rows, inner);
+  if (c.gated) place(b->up, activations, rows, inner);
   for (size_t i = 0; i < c.ropes.size(); ++i) {
-    place(b->angles[i], kernels::DType::kF32, rows, c.rotary_dim);
+    const int64_t rotary_dim = c.rotary_dim_of(c.ropes[i]);
+    place(b->angles[i], kernels::DType::kF32, rows, rotary_dim);
     b->query_angles[i] = b->angles[i];
-    if (c.query_growth != 0) place(b->query_angles[i], kernels::DType::kF32, rows, c.rotary_dim);
+    if (c.grows(c.ropes[i])) place(b->query_angles[i], kernels::DType::kF32, rows, rotary_dim);
   }
   if (c.qk_norm == QueryKeyNorm::kWidth) {
     const auto rank = static_cast<size_t>(s.rank);
@@ -107,6 +124,7 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
       place(b->k_squares, kernels::DType::kF32, rows, c.num_kv_heads);
     }
   }
+  if (!c.qk_gains || c.value_norm) place(b->ones, kernels::DType::kF32, c.max_head_dim(), 1);
   place(b->last, activations, logit_rows, hidden);
   place(b->part, kernels::DType::kF32, logit_rows, s.vocab.size());
   if (s.size > 1) {
@@ -115,7 +133,7 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     b->logits = b->part;
   }
   for (size_t i = 0; i < c.ropes.size(); ++i) {
-    place(b->frequencies[i], kernels::DType::kF32, c.rotary_dim / 2, 1);
+    place(b->frequencies[i], kernels::DType::kF32, c.rotary_dim_of(c.ropes[i]) / 2, 1);
   }
   if (prepared_bytes > 0) {
     kernels::Tensor prepared;
@@ -131,6 +149,15 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->routes.expert_begin, kernels::DType::kI32, c.experts.num_experts + 1, 1);
     place(b->expert_gate, activations, entries, s.expert_inner.size());
     if (c.gated) place(b->expert_up, activations, entries, s.expert_inner.size());
+    if (c.experts.weighs_inputs) {
+      place(b->expert_in, activations, entries, hidden);
+      place(b->unit_weights, kernels::DType::kF32, rows, per_row);
+    }
+    if (c.experts.beside_dense) {
+      place(b->router_h, activations, rows, hidden);
+      place(b->expert_h, activations, rows, hidden);
+      place(b->dense_sum, kernels::DType::kF32, rows, hidden);
+    }
     b->has_shared = c.experts.shared_size > 0;
     if (const int64_t latent = c.experts.latent_size; latent > 0) {
       place(b->expert_sum, kernels::DType::kF32, entries, latent);
@@ -156,6 +183,13 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
     place(b->plain_k, activations, rows, heads * c.latent.plain_dim);
     place(b->short_v, activations, rows, heads * c.latent.value_dim);
     place(b->short_a, activations, rows, heads * c.latent.value_dim);
+  }
+  if (const int64_t size = c.per_layer_size; size > 0) {
+    place(b->per_layer, activations, rows, c.num_layers * size);
+    place(b->per_layer_sum, kernels::DType::kF32, rows, c.num_layers * size);
+    for (kernels::Tensor* const t : {&b->per_layer_taken, &b->per_layer_kept, &b->per_layer_gate}) {
+      place(*t, activations, rows, size);
+    }
   }
   if (c.output_gate) place(b->output_gate, activations, rows, s.heads.size() * dim);
   if (c.reads_mtp) {

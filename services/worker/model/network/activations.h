@@ -25,16 +25,19 @@ struct StateBuffers {
 // The buffers of one pass of a decoder, each [max_rows, …] in one arena; a step uses the first
 // rows. Entries are the (row, expert) pairs of a mixture of experts: rows * experts.per_token.
 struct Activations {
-  kernels::Tensor x, h;        // [rows, hidden]: the residual stream and its norm
-  kernels::Tensor q, k, v, a;  // [rows, heads * head_dim] of this rank
-  kernels::Tensor qkv;         // where JoinsHeads, in place of k and v: the product's rows
-  kernels::Tensor sum;         // f32 [rows, hidden]: summed over the ranks
-  kernels::Tensor gate, up;    // [rows, inner] of this rank
+  kernels::Tensor x, h;  // [rows, hidden]: the residual stream and its norm
+  // [rows, heads * head_dim] of this rank, of the widest heads. In a pass they are as wide as the
+  // current layer's.
+  kernels::Tensor q, k, v, a;
+  kernels::Tensor qkv;       // where JoinsHeads, in place of k and v: the product's rows
+  kernels::Tensor sum;       // f32 [rows, hidden]: summed over the ranks
+  kernels::Tensor gate, up;  // [rows, inner] of this rank, or of wide MLPs
   // f32 [rows, rotary_dim] of each kind of RoPE: of keys, and of queries, which are the same unless
   // those grow with their position.
   std::array<kernels::Tensor, kMaxRopes> angles, query_angles;
   // f32 [rows, heads], of norms over all heads: this rank's squares, and those of all ranks.
   kernels::Tensor q_part, k_part, q_squares, k_squares;
+  kernels::Tensor ones;    // f32 [head_dim], of norms without gains; filled once
   kernels::Tensor last;    // [logit_rows, hidden]
   kernels::Tensor part;    // f32 [logit_rows, vocab] of this rank
   kernels::Tensor logits;  // f32 [logit_rows, vocab]; the same as `part` with one rank
@@ -45,6 +48,12 @@ struct Activations {
   kernels::Tensor router_logits;           // f32 [rows, num_experts]
   kernels::ExpertRoutes routes;            // without a host copy
   kernels::Tensor expert_gate, expert_up;  // [entries, an expert's inner columns of this rank]
+  // Where inputs are weighed: those of each entry, and ones in place of weights, filled once.
+  kernels::Tensor expert_in;     // [entries, hidden]
+  kernels::Tensor unit_weights;  // f32 [rows, per_token]
+  // Of experts beside a dense MLP: the router's input, theirs, and what the MLP gives.
+  kernels::Tensor router_h, expert_h;  // [rows, hidden]
+  kernels::Tensor dense_sum;           // f32 [rows, hidden]
   // f32 [entries, hidden]: summed over the ranks. With a shared expert its rows follow:
   // [entries + rows, hidden].
   kernels::Tensor expert_sum;
@@ -63,6 +72,12 @@ struct Activations {
   kernels::Tensor short_a;              // [rows, heads * value_dim]: the attention's output
 
   kernels::Tensor output_gate;  // as q, where there is one
+
+  // Empty without per_layer_size, P: those of all layers, L of them, and of one layer.
+  kernels::Tensor per_layer;                        // [rows, L * P]
+  kernels::Tensor per_layer_sum;                    // f32 [rows, L * P]
+  kernels::Tensor per_layer_taken, per_layer_kept;  // [rows, P]
+  kernels::Tensor per_layer_gate;                   // [rows, P]
 
   // Empty without an MTP layer. The first keeps its rows until the next pass.
   kernels::Tensor final_hidden;  // [rows, hidden]: the result of the last layer, normalised

@@ -17,8 +17,9 @@
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/network/activations.h"
+#include "services/worker/model/network/attention_layers.h"
 #include "services/worker/model/network/mlp_layers.h"
-#include "services/worker/model/network/rope.h"
+#include "services/worker/model/network/per_layer_inputs.h"
 #include "services/worker/model/network/state_layers.h"
 
 namespace continuo::model {
@@ -28,8 +29,8 @@ namespace {
 ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
                         kernels::DType activations, int max_rows, const kernels::Device& device) {
   const kernels::MatMulOps& matmul = device.ops().matmul;
-  const int64_t k = std::max<int64_t>(config.hidden_size,
-                                      std::max(shard.inner.size(), shard.shared_inner.size()));
+  const int64_t k = std::max<int64_t>(
+      {config.hidden_size, shard.inner.size(), shard.wide_inner.size(), shard.shared_inner.size()});
   return {.activations = activations,
           .rows = max_rows,
           .logit_rows = std::min(LogitRows(device), max_rows),
@@ -37,9 +38,6 @@ ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::
               static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k)),
           .joins_heads = JoinsHeads(config, shard, device)};
 }
-
-// The epsilon of the norms of latent vectors, whatever that of the other norms is.
-constexpr float kLatentEps = 1e-6f;
 
 class Decoder : public Model {
  public:
@@ -50,25 +48,18 @@ class Decoder : public Model {
         device_(parts.device),
         ops_(parts.device.ops()),
         comm_(parts.communicator),
-        cache_(parts.cache),
         states_(parts.states),
+        attention_(parts),
         state_layers_(parts.config, parts.shard, parts.device, parts.communicator),
-        mlps_(parts.config, parts.shard, parts.device, parts.communicator) {
-    attention_.num_heads = static_cast<int>(shard_.heads.size());
-    attention_.num_kv_heads = static_cast<int>(shard_.kv_heads.size());
-    attention_.head_dim = config_.head_dim;
-    attention_.heads_per_kv_head = config_.num_heads / config_.num_kv_heads;
-    attention_.first_head = static_cast<int>(shard_.heads.begin);
-    attention_.first_kv_head = static_cast<int>(shard_.kv_heads.begin);
-    attention_.scale = static_cast<float>(config_.attention_scale);
-    attention_.softcap = config_.attention_softcap;
-    int num_places[] = {0, 0};
+        mlps_(parts.config, parts.shard, parts.device, parts.communicator),
+        per_layer_(parts.config, parts.shard, parts.weights, parts.device.ops(),
+                   parts.communicator) {
+    int num_states = 0;
     for (int i = 0; i < config_.num_layers; ++i) {
-      places_.push_back(config_.has_mixer(i) ? num_places[config_.has_state(i) ? 1 : 0]++ : -1);
+      state_places_.push_back(config_.has_state(i) ? num_states++ : -1);
       if (config_.has_mixer(i)) last_mixer_ = i;
     }
-    if (config_.reads_mtp) places_.push_back(num_places[0]);
-    CONTINUO_CHECK(num_places[1] == 0 || states_ != nullptr);
+    CONTINUO_CHECK(num_states == 0 || states_ != nullptr);
     // Models are trained with the scale in the activations' type.
     embedding_scale_ = static_cast<float>(config_.embedding_scale);
     if (parts.activations == kernels::DType::kBF16) {
@@ -89,20 +80,9 @@ class Decoder : public Model {
     const int64_t bytes = LayOut(config_, shard_, sizes, nullptr, &counted);
     ASSIGN_OR_RETURN(memory_, device_.Allocate(static_cast<size_t>(bytes)));
     LayOut(config_, shard_, sizes, static_cast<uint8_t*>(memory_), &all_);
-    if (config_.value_dim() < config_.head_dim) {
-      // What fills up the heads' values stays 0.
-      const std::vector<uint8_t> zeros(all_.v.bytes());
-      device_.CopyIn(all_.v, zeros.data());
-      RETURN_IF_ERROR(device_.Synchronize());
-    }
+    RETURN_IF_ERROR(attention_.Prepare(all_));
     if (config_.num_state_layers() > 0) RETURN_IF_ERROR(state_layers_.Prepare(all_));
     RETURN_IF_ERROR(mlps_.Prepare(all_));
-    for (size_t i = 0; i < config_.ropes.size(); ++i) {
-      const std::vector<float> frequencies =
-          RopeFrequencies(config_.ropes[i], config_.rotary_dim, config_.context_length);
-      device_.CopyIn(all_.frequencies[i], frequencies.data());
-      RETURN_IF_ERROR(device_.Synchronize());
-    }
     return absl::OkStatus();
   }
 
@@ -173,7 +153,8 @@ class Decoder : public Model {
   // Enqueues the layers. Returns the error of a collective, after which the step is of no use.
   absl::Status Enqueue(const DeviceStep& step) {
     Embed(step.token_ids);
-    Angles(step.positions);
+    if (config_.per_layer_size > 0) per_layer_.Make(step.token_ids, buffers_);
+    attention_.ComputeAngles(step.positions, buffers_);
     const int num_layers = static_cast<int>(weights_.layers.size());
     BeginLayers(0);
     for (int layer = 0; layer < num_layers; ++layer) {
@@ -209,7 +190,7 @@ class Decoder : public Model {
     ops_.rows.GatherRows(buffers_.x, all_.final_hidden, step.hidden_rows);
     join(w.hidden_gain, hidden);
     ops_.matmul.MatMul(buffers_.x, buffers_.joined, w.join, {});
-    Angles(step.positions);
+    attention_.ComputeAngles(step.positions, buffers_);
     BeginLayers(config_.num_layers);
     if (EnqueueLayer(config_.num_layers, Norm{}, /*keeps_wanted=*/true, step)) {
       hidden_ = RowsOf(all_.final_hidden, 0, buffers_.x.rows());
@@ -219,42 +200,54 @@ class Decoder : public Model {
   }
 
   // The residual stream, normalised for the first of some layers, becomes the input.
-  void BeginLayers(int layer) {
-    const Norm first = FirstNorm(layer);
-    input_ = buffers_.x;
-    if (first.gain.size() == 0) return;
-    Normalise(buffers_.h, buffers_.x, first);
-    input_ = buffers_.h;
-  }
+  void BeginLayers(int layer) { NormaliseInput(FirstNorm(layer)); }
 
   // Enqueues a layer, behind whose mixer the wanted rows alone are kept if `keeps_wanted`. Returns
   // false where no row is left.
   bool EnqueueLayer(int layer, const Norm& next, bool keeps_wanted, const DeviceStep& step) {
     const LayerWeights& w = LayerAt(layer);
+    attention_.SelectHeads(layer, buffers_);
+    if (config_.per_layer_size > 0) per_layer_.Take(layer, buffers_);
     if (config_.has_mixer(layer)) {
       const int64_t wanted = step.wanted_rows.rows();
       if (config_.has_state(layer)) {
         // The states change even where no row is wanted.
-        const StateCache::Layer states = states_->LayerAt(places_[static_cast<size_t>(layer)]);
+        const StateCache::Layer states =
+            states_->LayerAt(state_places_[static_cast<size_t>(layer)]);
         mixed_ = state_layers_.Mix(w.states, states, input_, buffers_, step.states);
       } else {
-        KeysAndValues(w, layer, step);
+        attention_.WriteKeysAndValues(w, layer, input_, step, buffers_);
       }
       if (keeps_wanted && wanted == 0) return false;
-      if (!config_.has_state(layer)) Attention(layer, step);
+      if (!config_.has_state(layer)) mixed_ = attention_.Attend(w, layer, step, buffers_);
       if (keeps_wanted && wanted < step.token_ids.rows()) KeepRows(step.wanted_rows, layer);
       AddMixed(w, layer, config_.has_mlp(layer) ? Norm{w.mlp_gain, w.mlp_shift} : next);
     }
     if (!config_.has_mlp(layer)) return true;
     // The input becomes that of the next layer, normalised with `next`.
-    if (config_.has_experts(layer)) {
-      mlps_.Experts(w.experts, input_, buffers_);
-      NextInput(kernels::Tensor{}, w.mlp_output_gain, next);
+    kernels::Tensor bias;
+    if (!config_.has_experts(layer)) {
+      mlps_.Dense(w, input_, buffers_, config_.has_wide_mlp(layer));
+      bias = w.down_bias;
+    } else if (config_.experts.beside_dense) {
+      mlps_.SideBySide(w, input_, buffers_, config_.has_wide_mlp(layer));
     } else {
-      mlps_.Dense(w, input_, buffers_);
-      NextInput(w.down_bias, w.mlp_output_gain, next);
+      mlps_.Experts(w.experts, input_, buffers_);
+    }
+    if (config_.has_layer_ends()) {
+      EndLayer(w, bias, next);
+    } else {
+      NextInput(bias, w.mlp_output_gain, next);
     }
     return true;
+  }
+
+  // Adds `sum` to the residual stream, and ends the layer there.
+  void EndLayer(const LayerWeights& w, kernels::Tensor bias, const Norm& next) {
+    AddToStream(bias, w.mlp_output_gain);
+    if (config_.per_layer_size > 0) per_layer_.Add(w, buffers_);
+    if (config_.layer_scales) ops_.rows.ScaleBy(buffers_.x, w.layer_scale);
+    NormaliseInput(next);
   }
 
   const LayerWeights& LayerAt(int layer) const {
@@ -276,17 +269,6 @@ class Decoder : public Model {
     }
   }
 
-  // Computes the angles of each kind of RoPE.
-  void Angles(kernels::Tensor positions) {
-    for (size_t i = 0; i < config_.ropes.size(); ++i) {
-      ops_.attention.RopeAngles(buffers_.angles[i], positions, all_.frequencies[i],
-                                static_cast<float>(config_.ropes[i].attention_factor));
-      if (config_.query_growth == 0) continue;
-      ops_.attention.GrowAngles(buffers_.query_angles[i], buffers_.angles[i], positions,
-                                {config_.query_growth, config_.query_growth_period});
-    }
-  }
-
   void Embed(kernels::Tensor token_ids) {
     if (shard_.size == 1) {
       ops_.rows.Embed(buffers_.x, weights_.embedding, token_ids, 0, embedding_scale_);
@@ -303,128 +285,13 @@ class Decoder : public Model {
     ops_.rows.AddSum(buffers_.x, buffers_.sum, kernels::Tensor{});
   }
 
-  // Writes the keys and values of the layer's input, and leaves its queries in q.
-  void KeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
-    if (config_.is_latent()) return LatentKeysAndValues(w, layer, step);
-    const size_t rope = config_.layer_ropes[static_cast<size_t>(layer)];
-    kernels::HeadRotation rotation = {
-        .eps = config_.norm_eps, .angles = buffers_.angles[rope], .head_dim = config_.head_dim};
-    if (config_.qk_norm == QueryKeyNorm::kHeads) {
-      rotation.q_gain = w.q_gain;
-      rotation.k_gain = w.k_gain;
-    }
-    const kernels::PagedKv kv = Kv(layer, step);
-    if (w.qkv.data.size() > 0) {
-      const std::array<kernels::Product, 2> joined = {
-          {{buffers_.qkv, w.qkv, w.qkv_bias}, {buffers_.output_gate, w.output_gate, {}}}};
-      ops_.matmul.MatMuls(input_, std::span(joined).first(config_.output_gate ? 2 : 1));
-      ops_.attention.RotateJoinedAndWriteKv(kv, buffers_.q, buffers_.qkv, step.kv_slots, rotation);
-      return;
-    }
-    const std::array<kernels::Product, 4> products = {{{buffers_.q, w.q, w.q_bias},
-                                                       {buffers_.k, w.k, w.k_bias},
-                                                       {buffers_.v, w.v, w.v_bias},
-                                                       {buffers_.output_gate, w.output_gate, {}}}};
-    ops_.matmul.MatMuls(input_, std::span(products).first(config_.output_gate ? 4 : 3));
-    if (config_.has_plain_heads()) {
-      ops_.attention.RotateAndWriteKv(kv, buffers_.q, buffers_.k, buffers_.v, step.kv_slots,
-                                      rotation);
-      return;
-    }
-    const int dim = config_.head_dim;
-    const float eps = config_.norm_eps;
-    if (config_.qk_norm == QueryKeyNorm::kWidth) {
-      NormaliseWidth(w);
-    } else if (config_.qk_norm == QueryKeyNorm::kHeads) {
-      ops_.rows.RmsNorm(buffers_.q, buffers_.q, w.q_gain, eps);
-      ops_.rows.RmsNorm(buffers_.k, buffers_.k, w.k_gain, eps);
-    }
-    ops_.attention.Rope(buffers_.q, buffers_.query_angles[rope], dim);
-    ops_.attention.Rope(buffers_.k, buffers_.angles[rope], dim);
-    if (config_.qk_norm == QueryKeyNorm::kRotatedHeads) {
-      ops_.rows.RmsNorm(buffers_.q, buffers_.q, w.q_gain, eps);
-      ops_.rows.RmsNorm(buffers_.k, buffers_.k, w.k_gain, eps);
-    }
-    ops_.attention.WriteKv(kv, buffers_.k, buffers_.v, step.kv_slots);
-  }
-
-  // The same of latent vectors, which every rank computes whole. The heads' rotated elements come
-  // first.
-  void LatentKeysAndValues(const LayerWeights& w, int layer, const DeviceStep& step) {
-    const LatentConfig& latent = config_.latent;
-    const size_t rope = config_.layer_ropes[static_cast<size_t>(layer)];
-    const int heads = static_cast<int>(shard_.heads.size()), dim = config_.head_dim;
-    const kernels::Product of_input[] = {{buffers_.latent_kv, w.latent.kv, {}},
-                                         {buffers_.rotated_k, w.latent.rotated_k, {}},
-                                         latent.q_rank > 0
-                                             ? kernels::Product{buffers_.latent_q, w.latent.q, {}}
-                                             : kernels::Product{buffers_.q, w.q, {}}};
-    ops_.matmul.MatMuls(input_, of_input);
-    if (latent.q_rank > 0) {
-      ops_.rows.RmsNorm(buffers_.latent_q, buffers_.latent_q, w.latent.q_gain, kLatentEps);
-      ops_.matmul.MatMul(buffers_.q, buffers_.latent_q, w.q, {});
-    }
-    ops_.rows.RmsNorm(buffers_.latent_kv, buffers_.latent_kv, w.latent.kv_gain, kLatentEps);
-    ops_.matmul.MatMuls(buffers_.latent_kv,
-                        std::array<kernels::Product, 2>{
-                            {{buffers_.plain_k, w.k, {}}, {buffers_.short_v, w.v, {}}}});
-    ops_.attention.Rope(buffers_.q, buffers_.query_angles[rope], dim);
-    ops_.attention.Rope(buffers_.rotated_k, buffers_.angles[rope], latent.rotated_dim);
-    ops_.rows.CopyHeads(buffers_.k, buffers_.rotated_k,
-                        {.num_heads = heads, .count = latent.rotated_dim, .out_stride = dim});
-    ops_.rows.CopyHeads(buffers_.k, buffers_.plain_k,
-                        {.num_heads = heads,
-                         .count = latent.plain_dim,
-                         .out_stride = dim,
-                         .out_begin = latent.rotated_dim,
-                         .x_stride = latent.plain_dim});
-    ops_.rows.CopyHeads(buffers_.v, buffers_.short_v,
-                        {.num_heads = heads,
-                         .count = latent.value_dim,
-                         .out_stride = dim,
-                         .x_stride = latent.value_dim});
-    ops_.attention.WriteKv(Kv(layer, step), buffers_.k, buffers_.v, step.kv_slots);
-  }
-
-  // The norm of queries, and that of keys, over the heads of all ranks. A head's squares come from
-  // one rank, and are added in the order of heads, so every number of ranks gives the same sum.
-  void NormaliseWidth(const LayerWeights& w) {
-    const int dim = config_.head_dim;
-    const auto rank = static_cast<size_t>(shard_.rank);
-    const int64_t first_key = shard_.kv_head_begin[rank] - shard_.kv_heads.begin;
-    ops_.rows.SumSquares(buffers_.q_part, buffers_.q, dim, 0);
-    ops_.rows.SumSquares(buffers_.k_part, buffers_.k, dim, static_cast<int>(first_key));
-    if (shard_.size > 1) {
-      comm_.AllGather(buffers_.q_squares, buffers_.q_part, shard_.head_begin);
-      comm_.AllGather(buffers_.k_squares, buffers_.k_part, shard_.kv_head_begin);
-    }
-    const float eps = config_.norm_eps;
-    ops_.rows.RmsNormBySquares(buffers_.q, buffers_.q_squares, w.q_gain,
-                               int64_t{config_.num_heads} * dim, eps);
-    ops_.rows.RmsNormBySquares(buffers_.k, buffers_.k_squares, w.k_gain, config_.kv_width(), eps);
-  }
-
-  kernels::PagedKv Kv(int layer, const DeviceStep& step) const {
-    return cache_.Layer(places_[static_cast<size_t>(layer)], step.kv);
-  }
-
-  // Leaves what the output projection takes in mixed_.
-  void Attention(int layer, const DeviceStep& step) {
-    kernels::AttentionParams params = attention_;
-    params.window = config_.windows[static_cast<size_t>(layer)];
-    params.sinks = LayerAt(layer).sinks;
-    ops_.attention.PagedAttention(buffers_.a, buffers_.q, Kv(layer, step), params);
-    mixed_ = buffers_.a;
-    if (!config_.output_gate) return;
-    mixed_ = buffers_.output_gate;
-    ops_.rows.GateMul(kernels::GateFunction::kSigmoid, mixed_, mixed_, buffers_.a);
-  }
-
   // Goes on with these rows alone, in memory that is free by now. Where the MLP reads what
   // attention read, that is computed again.
   void KeepRows(kernels::Tensor rows, int layer) {
     const kernels::Tensor mixed = mixed_, x = buffers_.x;
     buffers_ = all_.First(rows.rows());
+    attention_.SelectHeads(layer, buffers_);
+    if (config_.per_layer_size > 0) per_layer_.Keep(rows, buffers_);
     mixed_ = config_.has_state(layer) ? buffers_.states.v : buffers_.q;
     ops_.rows.GatherRows(mixed_, mixed, rows);
     ops_.rows.GatherRows(buffers_.h, x, rows);
@@ -447,8 +314,9 @@ class Decoder : public Model {
                            .out_stride = config_.value_dim(),
                            .x_stride = config_.head_dim});
     }
-    ops_.matmul.MatMulSplitK(buffers_.sum, heads, w.o,
-                             has_state ? shard_.state_splits : shard_.head_splits);
+    ops_.matmul.MatMulSplitK(
+        buffers_.sum, heads, w.o,
+        has_state ? shard_.state_splits : shard_.head_splits_of(config_.has_other_heads(layer)));
     comm_.AllReduceSum(buffers_.sum);
     if (config_.parallel) {
       AddToStream(w.o_bias, {});
@@ -483,9 +351,14 @@ class Decoder : public Model {
       return;
     }
     AddToStream(bias, output_gain);
+    NormaliseInput(next);
+  }
+
+  // The input becomes the residual stream, normalised with `norm` where that has a gain.
+  void NormaliseInput(const Norm& norm) {
     input_ = buffers_.x;
-    if (next.gain.size() == 0) return;
-    Normalise(buffers_.h, buffers_.x, next);
+    if (norm.gain.size() == 0) return;
+    Normalise(buffers_.h, buffers_.x, norm);
     input_ = buffers_.h;
   }
 
@@ -495,13 +368,13 @@ class Decoder : public Model {
   kernels::Device& device_;
   const kernels::Ops& ops_;
   kernels::Communicator& comm_;
-  const KvCache& cache_;
   const StateCache* const states_;
+  AttentionLayers attention_;
   StateLayers state_layers_;
   MlpLayers mlps_;
-  std::vector<int> places_;  // of each layer in cache_, or in states_; -1: it has none
+  PerLayerInputs per_layer_;
+  std::vector<int> state_places_;  // of each layer in states_; -1: it has none
   int last_mixer_ = 0;
-  kernels::AttentionParams attention_;
   float embedding_scale_ = 1;
   void* memory_ = nullptr;
   Activations all_;             // of max_rows

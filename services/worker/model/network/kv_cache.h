@@ -3,9 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
+#include "services/worker/model/checkpoint/shard.h"
+#include "services/worker/model/description/config.h"
 
 namespace continuo::model {
 
@@ -22,9 +26,10 @@ class KvCache {
 
   // ResourceExhausted where the device has not enough memory. `device` outlives the result. A
   // device with memory of its own gets one spare block, whose number is num_blocks(), for rows that
-  // only pad a step.
-  static absl::StatusOr<std::unique_ptr<KvCache>> Make(kernels::Device& device, int num_layers,
-                                                       int num_blocks, int block_size, Shape shape);
+  // only pad a step. There is a shape for each layer.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Make(kernels::Device& device,
+                                                       std::vector<Shape> layers, int num_blocks,
+                                                       int block_size);
   ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
@@ -33,8 +38,11 @@ class KvCache {
   // and graphs captured with it become invalid.
   absl::Status Resize(int num_blocks);
 
+  // Returns the shapes of all layers with keys and values of their own, an MTP layer too.
+  static std::vector<Shape> Shapes(const ModelConfig& config, const Shard& shard,
+                                   kernels::DType dtype);
   // Returns the bytes of one block in all layers.
-  static int64_t BlockBytes(int num_layers, int block_size, const Shape& shape);
+  static int64_t BlockBytes(std::span<const Shape> layers, int block_size);
 
   // Returns `kv` with this layer's blocks filled in.
   kernels::PagedKv Layer(int layer, kernels::PagedKv kv) const;
@@ -43,16 +51,17 @@ class KvCache {
 
   int num_blocks() const { return num_blocks_; }
   int block_size() const { return block_size_; }
-  int64_t bytes() const { return (num_blocks_ + num_spare_) * block_bytes_; }
+  int64_t bytes() const { return (num_blocks_ + num_spare_) * bytes_before_.back(); }
 
  private:
   explicit KvCache(kernels::Device& device) : device_(device) {}
 
   kernels::Device& device_;
   uint8_t* memory_ = nullptr;  // layer by layer
-  int num_layers_ = 0, num_blocks_ = 0, num_spare_ = 0, block_size_ = 0;
-  Shape shape_;
-  int64_t block_bytes_ = 0;
+  int num_blocks_ = 0, num_spare_ = 0, block_size_ = 0;
+  std::vector<Shape> layers_;
+  // Bytes of one block in the layers before each one, and in all.
+  std::vector<int64_t> bytes_before_;
 };
 
 }  // namespace continuo::model

@@ -6,7 +6,6 @@
 #include "services/base/status_macros.h"
 
 namespace continuo::model {
-namespace {
 
 kernels::GateFunction GateFunctionOf(Activation activation) {
   switch (activation) {
@@ -22,10 +21,13 @@ kernels::GateFunction GateFunctionOf(Activation activation) {
   CONTINUO_CHECK(!"an activation without a function");
 }
 
+namespace {
+
 kernels::Routing RoutingOf(const ExpertsConfig& experts) {
   return {.scores = experts.by_sigmoid ? kernels::Routing::Scores::kSigmoid
                                        : kernels::Routing::Scores::kSoftmax,
           .normalise = experts.normalise,
+          .chooses_by_logits = experts.chooses_by_logits,
           .num_groups = experts.num_groups,
           .top_groups = experts.top_groups,
           .by_top_two = experts.by_top_two,
@@ -44,22 +46,47 @@ MlpLayers::MlpLayers(const ModelConfig& config, const Shard& shard, kernels::Dev
       gate_function_(GateFunctionOf(config.activation)) {
   const ExpertsConfig& experts = config.experts;
   CONTINUO_CHECK(experts.latent_size == 0 || (!experts.biases && !experts.shared_gate));
+  CONTINUO_CHECK(!experts.weighs_inputs || (experts.latent_size == 0 && config.gated));
 }
 
 absl::Status MlpLayers::Prepare(const Activations& all) {
   host_expert_begin_.resize(static_cast<size_t>(config_.experts.num_experts) + 1);
-  if (all.latent_zeros.size() == 0) return absl::OkStatus();
-  const std::vector<uint8_t> zeros(all.latent_zeros.bytes());
-  device_.CopyIn(all.latent_zeros, zeros.data());
+  if (all.latent_zeros.size() > 0) {
+    const std::vector<uint8_t> zeros(all.latent_zeros.bytes());
+    device_.CopyIn(all.latent_zeros, zeros.data());
+    RETURN_IF_ERROR(device_.Synchronize());
+  }
+  if (all.unit_weights.size() == 0) return absl::OkStatus();
+  const std::vector<float> ones(static_cast<size_t>(all.unit_weights.size()), 1.0f);
+  device_.CopyIn(all.unit_weights, ones.data());
   return device_.Synchronize();
 }
 
 void MlpLayers::Dense(const LayerWeights& w, const kernels::MatMulInput& input,
-                      const Activations& b) {
+                      const Activations& b, bool is_wide) {
+  kernels::Tensor gate = b.gate, up = b.up;
+  for (kernels::Tensor* const part : {&gate, &up}) {
+    if (part->size() > 0) part->shape[1] = (is_wide ? shard_.wide_inner : shard_.inner).size();
+  }
   const kernels::MatMulInput inner =
-      Inner(input, {b.gate, w.gate, w.gate_bias}, {b.up, w.up, w.up_bias}, b);
-  ops_.matmul.MatMulSplitK(b.sum, inner, w.down, shard_.inner_splits);
+      Inner(input, {gate, w.gate, w.gate_bias}, {up, w.up, w.up_bias}, b);
+  ops_.matmul.MatMulSplitK(b.sum, inner, w.down, shard_.inner_splits_of(is_wide));
   comm_.AllReduceSum(b.sum);
+}
+
+void MlpLayers::SideBySide(const LayerWeights& w, const kernels::MatMulInput& input,
+                           const Activations& b, bool is_wide) {
+  const float eps = config_.norm_eps;
+  Activations dense = b, experts = b;
+  dense.sum = b.dense_sum;
+  experts.h = b.expert_h;
+  Dense(w, input, dense, is_wide);
+  ops_.rows.RmsNorm(b.dense_sum, b.dense_sum, w.dense_output_gain, eps);
+  ops_.rows.RmsNorm(b.router_h, b.x, w.experts.router_gain, eps);
+  ops_.rows.RmsNorm(b.expert_h, b.x, w.expert_gain, eps);
+  Experts(w.experts, b.expert_h, experts, b.router_h);
+  ops_.rows.RmsNorm(b.sum, b.sum, w.expert_output_gain, eps);
+  ops_.rows.AddSum(b.sum, b.dense_sum, kernels::Tensor{});
 }
 
 kernels::MatMulInput MlpLayers::Inner(const kernels::MatMulInput& input,
@@ -74,12 +101,13 @@ kernels::MatMulInput MlpLayers::Inner(const kernels::MatMulInput& input,
 }
 
 void MlpLayers::Experts(const ExpertsWeights& w, const kernels::MatMulInput& input,
-                        const Activations& b) {
+                        const Activations& b, kernels::Tensor router_input) {
   kernels::ExpertOps& experts = ops_.experts;
-  ops_.matmul.MatMul(b.router_logits, b.h, w.router, w.router_bias);
+  ops_.matmul.MatMul(b.router_logits, router_input, w.router, w.router_bias);
   kernels::ExpertRoutes routes = b.routes;
   kernels::Routing routing = RoutingOf(config_.experts);
   routing.correction = w.correction;
+  routing.expert_factors = w.factors;
   experts.RouteExperts(routes, b.router_logits, routing);
   const int64_t entries = routes.rows.size();
   if (experts.NeedsHostRoutes(b.h.dtype, w.gate, entries)) {
@@ -91,7 +119,14 @@ void MlpLayers::Experts(const ExpertsWeights& w, const kernels::MatMulInput& inp
   const bool is_latent = config_.experts.latent_size > 0;
   if (is_latent) ops_.matmul.MatMul(b.latent_in, b.h, w.latent_in, kernels::Tensor{});
   const kernels::Tensor x = is_latent ? b.latent_in : b.h;
-  if (config_.gated) {
+  if (config_.experts.weighs_inputs) {
+    experts.WeighInputs(b.expert_in, x, routes);
+    experts.ExpertMatMul(b.expert_gate, b.expert_in, {w.gate, w.gate_bias}, routes,
+                         /*by_entry=*/true);
+    experts.ExpertMatMul(b.expert_up, b.expert_in, {w.up, w.up_bias}, routes, /*by_entry=*/true);
+    ops_.rows.GateMul(gate_function_, b.expert_gate, b.expert_gate, b.expert_up);
+    routes.weights = b.unit_weights;  // results are added up as they are
+  } else if (config_.gated) {
     experts.GatedExpertMatMul(b.expert_gate, b.expert_up, x, {w.gate, w.gate_bias},
                               {w.up, w.up_bias}, routes, gate_function_);
   } else {

@@ -15,6 +15,9 @@
 
 namespace continuo::model {
 
+// Returns the function that an MLP's gate passes.
+kernels::GateFunction GateFunctionOf(Activation activation);
+
 // MLPs and mixtures of experts. `input` is the layer's normalised input; what is to be added to the
 // residual stream is left in buffers.sum, f32 [rows, hidden], the same on every rank. Made once for
 // a decoder.
@@ -27,16 +30,26 @@ class MlpLayers {
   // Fills what is the same in all steps. The activations' memory is there.
   absl::Status Prepare(const Activations& all);
 
-  // Enqueues a dense MLP, but for its last bias.
-  void Dense(const LayerWeights& w, const kernels::MatMulInput& input, const Activations& buffers);
+  // Enqueues a dense MLP, a wide one or not, but for its last bias.
+  void Dense(const LayerWeights& w, const kernels::MatMulInput& input, const Activations& buffers,
+             bool is_wide);
   // Enqueues a mixture of experts, and reads the input as buffers.h, too. Every rank picks the same
   // experts and holds a part of each. The K splits of an expert are summed before the experts are:
   // each expert's result is rounded once, whatever the number of ranks. The shared expert's splits
   // go the same way.
   void Experts(const ExpertsWeights& w, const kernels::MatMulInput& input,
-               const Activations& buffers);
+               const Activations& buffers) {
+    Experts(w, input, buffers, buffers.h);
+  }
+  // Enqueues a dense MLP and experts beside it, which read the residual stream, and the sum of
+  // their normalised results (ExpertsConfig::beside_dense).
+  void SideBySide(const LayerWeights& w, const kernels::MatMulInput& input,
+                  const Activations& buffers, bool is_wide);
 
  private:
+  // The same with another input of the router.
+  void Experts(const ExpertsWeights& w, const kernels::MatMulInput& input, const Activations& b,
+               kernels::Tensor router_input);
   // Computes the inner rows of an MLP, which its last product takes.
   kernels::MatMulInput Inner(const kernels::MatMulInput& input, const kernels::Product& gate,
                              const kernels::Product& up, const Activations& b);

@@ -15,7 +15,7 @@ double ScaleLongWaves(const RopeConfig& rope, double frequency) {
   // The number of turns of the wave in the context that the model was first trained with.
   const double turns = static_cast<double>(rope.original_context) * frequency / kTwoPi;
   if (turns < rope.low_freq_factor) return frequency / rope.factor;
-  if (turns > rope.high_freq_factor) return frequency;
+  if (turns >= rope.high_freq_factor) return frequency;
   const double keep =
       (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1.0 - keep) * frequency / rope.factor + keep * frequency;
@@ -71,6 +71,9 @@ std::vector<float> RopeFrequencies(const RopeConfig& rope, int rotary_dim, int64
         frequency = frequency / rope.factor * (1 - part) + frequency * part;
         break;
       }
+      case RopeConfig::Type::kProportional:
+        frequency = i < static_cast<int>(rope.part * rotary_dim / 2) ? frequency / rope.factor : 0;
+        break;
       case RopeConfig::Type::kNone:
         frequency = 0;
         break;

@@ -46,10 +46,9 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
   ModelRunner& r = *runner;
   ASSIGN_OR_RETURN(r.weights_, Weights::Load(r.config_, r.shard_, checkpoint, options.weights,
                                              *r.device_, options.weights_cache));
-  ASSIGN_OR_RETURN(r.cache_, KvCache::Make(*r.device_, config.num_kv_layers(), options.num_blocks,
-                                           options.block_size,
-                                           {static_cast<int>(r.shard_.kv_heads.size()),
-                                            config.head_dim, options.kv_dtype}));
+  ASSIGN_OR_RETURN(r.cache_,
+                   KvCache::Make(*r.device_, KvCache::Shapes(config, r.shard_, options.kv_dtype),
+                                 options.num_blocks, options.block_size));
   CONTINUO_CHECK(config.num_state_layers() == 0 || options.num_state_slots > 0);
   ASSIGN_OR_RETURN(r.states_, StateCache::Make(*r.device_, r.config_, r.shard_, options.activations,
                                                options.num_state_slots));

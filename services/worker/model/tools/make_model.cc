@@ -55,7 +55,10 @@ struct Distribution {
 
 Distribution DistributionOf(const WeightSpec& spec, int hidden_size) {
   if (spec.shape.size() == 1) {
-    const bool gain = spec.name.find("norm.weight") != std::string::npos;
+    const bool gain = spec.name.find("norm.weight") != std::string::npos ||
+                      spec.name.find("layernorm_") != std::string::npos ||
+                      spec.name.ends_with("layer_scalar") || spec.name.ends_with("router.scale") ||
+                      spec.name.ends_with("router.per_expert_scale");
     return {gain && !spec.less_one ? 1.0f : 0.0f, 0.1f};
   }
   // A uniform number in [-1, 1) has a standard deviation of 1/√3.

@@ -104,6 +104,27 @@ TEST(UnstackExpertsTest, WithoutBiasesMatricesAreAsTheyAreMultiplied) {
   EXPECT_THAT(files.Elements(prefix + "0.down_proj.weight"), ElementsAre(0, 1, 2, 3));
 }
 
+// Llama 4: the router of a feed_forward says so.
+TEST(UnstackExpertsTest, BesideTheirRouterMatricesAreTurnedAndGateStandsBeforeUp) {
+  for (const bool has_router : {true, false}) {
+    Files files;
+    const std::string block = "language_model.model.layers.0.feed_forward.";
+    const std::string prefix = block + "experts.";
+    files.Add(prefix + "gate_up_proj", {1, 2, 4});
+    files.Add(prefix + "down_proj", {1, 2, 2});
+    files.Add(block + (has_router ? "router.weight" : "gate.weight"), {1, 2});
+    ASSERT_TRUE(files.Unstack().ok());
+    if (has_router) {
+      EXPECT_THAT(files.Elements(prefix + "0.gate_proj.weight"), ElementsAre(0, 4, 1, 5));
+      EXPECT_THAT(files.Elements(prefix + "0.up_proj.weight"), ElementsAre(2, 6, 3, 7));
+      EXPECT_THAT(files.Elements(prefix + "0.down_proj.weight"), ElementsAre(0, 2, 1, 3));
+    } else {
+      EXPECT_THAT(files.Elements(prefix + "0.gate_proj.weight"), ElementsAre(0, 1, 2, 3));
+      EXPECT_THAT(files.Elements(prefix + "0.down_proj.weight"), ElementsAre(0, 1, 2, 3));
+    }
+  }
+}
+
 TEST(UnstackExpertsTest, OtherShapesAndNamesStay) {
   Files files;
   files.Add("model.layers.0.mlp.experts.gate_up_proj", {4, 2});        // not of several experts

@@ -62,6 +62,25 @@ TEST(ExpertFieldsTest, GptOssHasBiasesAndSinks) {
   EXPECT_THAT(Error(Of("GptOssForCausalLM", {{"swiglu_limit", 5.0}})), HasSubstr("swiglu_limit"));
 }
 
+TEST(ExpertFieldsTest, Llama4WeighsTheInputsOfSomeLayersExperts) {
+  json fields = {{"intermediate_size_mlp", 96}, {"interleave_moe_layer_step", 2}};
+  const ModelConfig config = Parsed(Of("Llama4ForCausalLM", fields));
+  const ExpertsConfig& experts = config.experts;
+  EXPECT_EQ(config.intermediate_size, 96);
+  EXPECT_EQ(experts.intermediate_size, 172);
+  EXPECT_EQ(experts.shared_size, 172);
+  EXPECT_EQ(experts.per_token, 1);
+  EXPECT_TRUE(experts.by_sigmoid && experts.chooses_by_logits && experts.weighs_inputs);
+  EXPECT_FALSE(experts.normalise || experts.correction || experts.shared_gate);
+  EXPECT_THAT(experts.layers, ElementsAre(false, true, false, true));
+  fields["moe_layers"] = {0, 3};
+  EXPECT_THAT(Parsed(Of("Llama4ForCausalLM", fields)).experts.layers,
+              ElementsAre(true, false, false, true));
+  fields["moe_layers"] = {0, 4};
+  EXPECT_THAT(Error(Of("Llama4ForCausalLM", fields)),
+              AllOf(HasSubstr("moe_layers"), HasSubstr("each from 0 to 3")));
+}
+
 TEST(ExpertFieldsTest, DeepSeekV3ChoosesFromGroupsByCorrectedSigmoids) {
   const json fields = {{"n_group", 4}, {"topk_group", 2}, {"routed_scaling_factor", 2.5}};
   json config = Of("DeepseekV3ForCausalLM", kDeepSeek);

@@ -96,6 +96,166 @@ TEST(MechanismsTest, WindowsFollowLayerTypesInEveryFamily) {
   }
 }
 
+// Three of four layers are rotated, normalised and see chunks; the fourth sees everything, and its
+// queries grow.
+TEST(MechanismsTest, ChunksAndNormsAreThoseOfRotatedLayers) {
+  json config = With(Llama(), {{"architectures", {"Llama4ForCausalLM"}},
+                               {"attention_chunk_size", 100},
+                               {"rope_scaling",
+                                {{"rope_type", "llama3"},
+                                 {"factor", 16.0},
+                                 {"low_freq_factor", 1.0},
+                                 {"high_freq_factor", 1.0},
+                                 {"original_max_position_embeddings", 64}}}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_THAT(parsed.chunks, ElementsAre(100, 100, 100, 0));
+  EXPECT_THAT(parsed.windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(parsed.chunk(1), 100);
+  EXPECT_TRUE(parsed.has_rope(0) && !parsed.has_rope(3));
+  EXPECT_EQ(parsed.qk_norm, QueryKeyNorm::kRotatedHeads);
+  EXPECT_FALSE(parsed.qk_gains || parsed.norms_all_heads || parsed.has_plain_heads());
+  EXPECT_EQ(parsed.query_growth, 0.1);
+  EXPECT_EQ(parsed.query_growth_period, 8192);
+  EXPECT_EQ(parsed.query_growth_offset, 1);
+  EXPECT_TRUE(parsed.grows(parsed.rope(3)) && !parsed.grows(parsed.rope(0)));
+  // Of factors that are equal no wave lies between them.
+  const std::vector<float> frequencies = RopeFrequencies(parsed.ropes[0], 8, 2048);
+  const std::vector<float> plain = RopeFrequencies({.theta = 5e5}, 8, 2048);
+  EXPECT_EQ(frequencies.front(), plain.front());
+  EXPECT_EQ(frequencies.back(), plain.back() / 16);
+
+  EXPECT_THAT(Parse(With(config, {{"attention_chunk_size", nullptr}}))->chunks,
+              ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(Parse(With(config, {{"attention_chunk_size", 4096}}))->chunks,
+              ElementsAre(0, 0, 0, 0));  // longer than the context
+  EXPECT_THAT(Parse(With(config, {{"no_rope_layers", {0, 1, 0, 1}}}))->chunks,
+              ElementsAre(0, 100, 0, 100));
+  const json types = {"full_attention", "full_attention", "chunked_attention", "full_attention"};
+  EXPECT_THAT(Parse(With(config, {{"layer_types", types}}))->chunks, ElementsAre(0, 0, 100, 0));
+  EXPECT_EQ(Parse(With(config, {{"use_qk_norm", false}}))->qk_norm, QueryKeyNorm::kNone);
+  for (const json& off : {json(false), json(0)}) {
+    EXPECT_EQ(Parse(With(config, {{"attn_temperature_tuning", off}}))->query_growth, 0);
+  }
+  EXPECT_EQ(Parse(With(config, {{"attn_temperature_tuning", 4}}))->query_growth, 0.1);
+  EXPECT_THAT(Error(With(config, {{"attn_temperature_tuning", "no"}})),
+              HasSubstr("attn_temperature_tuning"));
+  EXPECT_THAT(Error(With(config, {{"floor_scale", 0}})), HasSubstr("floor_scale"));
+  EXPECT_THAT(Error(With(config, {{"attention_chunk_size", 0}})),
+              HasSubstr("attention_chunk_size"));
+  EXPECT_THAT(
+      Error(With(config,
+                 {{"layer_types",
+                   {"sliding_attention", "full_attention", "full_attention", "full_attention"}}})),
+      HasSubstr("known are full_attention and chunked_attention"));
+}
+
+json Gemma4() {
+  return {{"architectures", {"Gemma4ForCausalLM"}},
+          {"model_type", "gemma4_text"},
+          {"hidden_size", 64},
+          {"intermediate_size", 96},
+          {"num_hidden_layers", 6},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 4},
+          {"head_dim", 16},
+          {"global_head_dim", 32},
+          {"vocab_size", 512},
+          {"max_position_embeddings", 2048},
+          {"sliding_window", 100},
+          {"layer_types",
+           {"sliding_attention", "full_attention", "sliding_attention", "full_attention",
+            "sliding_attention", "sliding_attention"}}};
+}
+
+TEST(MechanismsTest, LayersWithoutWindowsHaveOtherHeads) {
+  json config = Gemma4();
+  const ModelConfig parsed = *Parse(config);
+  // The last layer has none, whatever the list says.
+  EXPECT_THAT(parsed.windows, ElementsAre(100, 0, 100, 0, 100, 0));
+  EXPECT_THAT(parsed.other_heads.layers, ElementsAre(false, true, false, true, false, true));
+  EXPECT_EQ(parsed.head_dim_of(0), 16);
+  EXPECT_EQ(parsed.head_dim_of(1), 32);
+  EXPECT_EQ(parsed.max_head_dim(), 32);
+  EXPECT_EQ(parsed.other_heads.num_kv_heads, 4);
+  EXPECT_FALSE(parsed.other_heads.values_are_keys || parsed.has_plain_heads());
+  EXPECT_TRUE(parsed.value_norm && parsed.layer_scales);
+  EXPECT_EQ(parsed.attention_scale, 1);
+  EXPECT_EQ(parsed.embedding_scale, 8);
+  EXPECT_EQ(parsed.per_layer_size, 256);
+  EXPECT_EQ(parsed.num_kv_layers(), 6);
+  // A quarter of the pairs of whole heads is rotated there.
+  const RopeConfig &full = parsed.rope(1), &sliding = parsed.rope(0);
+  EXPECT_EQ(full.type, RopeConfig::Type::kProportional);
+  EXPECT_EQ(parsed.rotary_dim_of(full), 32);
+  EXPECT_EQ(parsed.rotary_dim_of(sliding), 16);
+  EXPECT_EQ(full.theta, 1e6);
+  EXPECT_EQ(sliding.theta, 1e4);
+  const std::vector<float> frequencies = RopeFrequencies(full, 32, 2048);
+  const std::vector<float> plain = RopeFrequencies({.theta = 1e6}, 32, 2048);
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(frequencies[i], i < 4 ? plain[i] : 0) << i;
+
+  config.update({{"attention_k_eq_v", true}, {"num_global_key_value_heads", 2}});
+  EXPECT_EQ(Parse(config)->other_heads.num_kv_heads, 2);
+  EXPECT_TRUE(Parse(config)->other_heads.values_are_keys);
+  EXPECT_THAT(Error(With(config, {{"num_global_key_value_heads", 3}})),
+              HasSubstr("num_global_key_value_heads"));
+  EXPECT_THAT(Error(With(config, {{"global_head_dim", 31}})), HasSubstr("global_head_dim"));
+  // As transformers stores them.
+  config.erase("global_head_dim");
+  const json heads = {{"head_dim", 24}, {"num_key_value_heads", 1}};
+  config["per_layer_config"] = {{"1", heads}, {"3", heads}, {"5", heads}};
+  EXPECT_EQ(Parse(config)->other_heads.head_dim, 24);
+  EXPECT_EQ(Parse(config)->other_heads.num_kv_heads, 1);
+  for (const json& wrong :
+       {json({{"1", heads}, {"3", heads}}), json({{"1", heads}, {"3", heads}, {"4", heads}}),
+        json({{"1", heads}, {"3", heads}, {"5", {{"head_dim", 8}}}}),
+        json({{"1", {{"hidden_size", 8}}},
+              {"3", {{"hidden_size", 8}}},
+              {"5", {{"hidden_size", 8}}}}),
+        json({{"1", {{"head_dim", -2}}}, {"3", {{"head_dim", -2}}}, {"5", {{"head_dim", -2}}}}),
+        json({{"1", 3}, {"3", 3}, {"5", 3}}), json(7)}) {
+    EXPECT_THAT(Error(With(config, {{"per_layer_config", wrong}})), HasSubstr("per_layer_config"))
+        << wrong;
+  }
+}
+
+TEST(MechanismsTest, TheLastLayersReadTheKeysOfTheirKind) {
+  json config = With(Gemma4(), {{"num_kv_shared_layers", 3},
+                                {"use_double_wide_mlp", true},
+                                {"hidden_size_per_layer_input", 0}});
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_THAT(parsed.kv_layers, ElementsAre(0, 1, 2, 1, 2, 1));
+  EXPECT_EQ(parsed.num_kv_layers(), 3);
+  EXPECT_TRUE(parsed.has_own_kv(2) && !parsed.has_own_kv(3));
+  EXPECT_EQ(parsed.wide_size, 192);
+  EXPECT_TRUE(parsed.has_wide_mlp(3) && !parsed.has_wide_mlp(2));
+  EXPECT_EQ(parsed.per_layer_size, 0);
+  EXPECT_EQ(Parse(With(config, {{"use_double_wide_mlp", false}}))->wide_size, 0);
+  EXPECT_THAT(Error(With(config, {{"num_kv_shared_layers", 5}})),
+              HasSubstr("no layer of the kind of layer 1"));
+  EXPECT_THAT(Error(With(config, {{"num_kv_shared_layers", 6}})),
+              HasSubstr("num_kv_shared_layers"));
+  EXPECT_THAT(Error(With(Gemma4(), {{"vocab_size_per_layer_input", 500}})),
+              HasSubstr("vocab_size_per_layer_input"));
+  EXPECT_THAT(Error(With(config, {{"use_bidirectional_attention", "all"}})),
+              HasSubstr("use_bidirectional_attention"));
+  EXPECT_TRUE(Parse(With(config, {{"use_bidirectional_attention", "vision"}})).ok());
+}
+
+TEST(MechanismsTest, ExpertsMayStandBesideADenseMlp) {
+  json config =
+      With(Gemma4(), {{"num_experts", 6}, {"top_k_experts", 2}, {"moe_intermediate_size", 20}});
+  EXPECT_EQ(Parse(config)->experts.num_experts, 0);  // they are off
+  config["enable_moe_block"] = true;
+  const ModelConfig parsed = *Parse(config);
+  EXPECT_EQ(parsed.experts.num_experts, 6);
+  EXPECT_EQ(parsed.experts.per_token, 2);
+  EXPECT_EQ(parsed.experts.intermediate_size, 20);
+  EXPECT_EQ(parsed.intermediate_size, 96);
+  EXPECT_TRUE(parsed.experts.beside_dense && parsed.experts.normalise);
+  EXPECT_THAT(parsed.experts.layers, ::testing::Each(true));
+}
+
 json Lfm2() {
   return {{"architectures", {"Lfm2ForCausalLM"}},
           {"model_type", "lfm2"},
