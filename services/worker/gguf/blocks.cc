@@ -6,7 +6,6 @@
 
 #include "kernels/group_format.h"
 #include "kernels/math/bfloat16.h"
-#include "services/worker/gguf/integer_blocks.h"
 
 namespace continuo::gguf {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block's integers, scales and minima give the values that blocks.h decodes, to the bit.
-#include "services/worker/gguf/integer_blocks.h"
 
 #include <gtest/gtest.h>
 

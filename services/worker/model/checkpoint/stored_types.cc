@@ -13,7 +13,6 @@
 #include "kernels/math/bfloat16.h"
 #include "services/base/status_macros.h"
 #include "services/worker/gguf/blocks.h"
-#include "services/worker/gguf/integer_blocks.h"
 #include "services/worker/model/checkpoint/weight_source.h"
 
 namespace continuo::model {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "services/base/random.h"
-#include "services/worker/gguf/integer_blocks.h"
+#include "services/worker/gguf/blocks.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "tests/testing/tiny_model.h"
 
