@@ -185,7 +185,7 @@ class QueriesTest(unittest.TestCase):
             labels = f'{{namespace="prod",model="m",pod="r-continuo-worker-m-x-{pod}"}}'
             series += [{"series": f"continuo_kv_blocks_used{labels}", "values": str(used)},
                        {"series": f"continuo_kv_blocks_total{labels}", "values": str(total)}]
-        queries_of = [q for q in queries.scaler_queries() if "kv_blocks" in q]
+        queries_of = [q for q in queries.scaler_queries() if "kv_blocks_used" in q]
         queries_of += [q for _, title, q in queries.panel_queries()
                        if title in ("KV occupancy", "KV cache in use")]
         # The use of each worker, of all of them together, and their mean.

@@ -42,7 +42,7 @@ class StreamsTest(FleetTest):
                 self.kill_gateway(number // 16 % 2)
                 self.wait_for_workers()
             for attempt in range(MAX_TRIES):
-                limits = [chance.randrange(300, 6000)] if attempt < MAX_TRIES - 1 else []
+                limits = [chance.randrange(300, 4000)] if attempt < MAX_TRIES - 1 else []
                 proxy = proxies.BreakingProxy(chance.choice(self.addresses), limits)
                 before = len(source.events)
                 source.read(proxy.address)
