@@ -29,7 +29,10 @@ struct AttentionStep {
 // decreases from one position to the next.
 CONTINUO_HOST_DEVICE inline int64_t FirstSeen(int64_t position, const AttentionStep& step) {
   const int64_t of_window = step.window == 0 ? 0 : Max(0, position - step.window + 1);
-  return step.chunk == 0 ? of_window : Max(of_window, position - position % step.chunk);
+  if (step.chunk == 0) return of_window;
+  // In 32 bits, since a division of 64 takes registers that wgmma needs.
+  const uint32_t in_chunk = static_cast<uint32_t>(position) % static_cast<uint32_t>(step.chunk);
+  return Max(of_window, position - in_chunk);
 }
 
 // The query heads of this rank that read a key-value head: [begin, end).

@@ -19,13 +19,13 @@ TENSOR_CORE_KERNELS = {"TileAttentionKernel": 18, "DecodeAttentionKernel": 30, "
 WGMMA_KERNELS = {"WgmmaAttentionKernel": 12}
 # Most instructions in the loop over positions, for heads of 128 on sm_90a. While memory delivers the
 # keys and values of a decode's slice, 16 positions of bf16 or 32 of bytes, a multiprocessor's four
-# schedulers issue about 1,700 instructions. A third or more of a loop is for soft caps, rows that are not
-# 16-byte aligned, the next sequence and its queries, the last positions and larger maxima, and is
+# schedulers issue about 1,700 instructions. A third or more of a loop is for soft caps, chunks, rows that are
+# not 16-byte aligned, the next sequence and its queries, the last positions and larger maxima, and is
 # jumped over.
 LOOPS = {
-    "DecodeShapeIttLi128ELi1E": 720,   # bf16
-    "DecodeShapeIthLi128ELi1E": 1350,  # e4m3
-    "DecodeShapeItaLi128ELi1E": 1450,  # int8
+    "DecodeShapeIttLi128ELi1E": 770,   # bf16
+    "DecodeShapeIthLi128ELi1E": 1370,  # e4m3
+    "DecodeShapeItaLi128ELi1E": 1460,  # int8
     "5ShapeIttLi128ELi4ELi64E": 1200,  # bf16, prefill
 }
 

@@ -213,7 +213,7 @@ inline constexpr FamilyCase kFamilyCases[] = {
     {"glm4_moe", true, 95},
     {"ernie4_5_moe", true, 1},
     {"gpt_oss", true, 10},
-    {"llama4_text", true, 1},
+    {"llama4_text", true, 9},
     {"gemma4_text", true, 1},
     {"deepseek_v2", true, 10},
     {"deepseek_v3", true, 9},
