@@ -104,7 +104,8 @@ ALLOWED = {
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",
-    "services/worker/server/grpc": "services/base services/common services/common/grpc services/common/telemetry "
+    "services/worker/server/load": "services/base services/protocol proto services/common/grpc services/worker/server/lifetime",
+    "services/worker/server/grpc": "services/worker/server/load services/base services/common services/common/grpc services/common/telemetry "
                                    "services/common/trust "
                                    "services/protocol services/worker/server/runtime proto services/worker/engine "
                                    "services/worker/engine/types services/worker/server/embed "
@@ -226,7 +227,7 @@ def repository_files():
 
 def folder_of(path):
     """The folder of the table that a file or an included header belongs to; "" where there is none."""
-    if path.startswith(("continuo/v1/", "google/rpc/", "opentelemetry/")):
+    if path.startswith(("continuo/v1/", "google/rpc/", "opentelemetry/", "xds/")):
         return "proto"
     best = ""
     for folder in ALLOWED:

@@ -40,6 +40,10 @@ absl::Status CheckLoadPeer(const grpc::CallbackServerContext& context, const Pee
   return peers.check->is_strict() ? peers.check->Require(context) : absl::OkStatus();
 }
 
+bool MayReadLoad(const grpc::CallbackServerContext& context, const PeerPolicy& peers) {
+  return !peers.check->is_strict() || peers.check->Check(context).ok();
+}
+
 std::string TraceparentOf(const grpc::CallbackServerContext& context) {
   return Value(context, "traceparent");
 }

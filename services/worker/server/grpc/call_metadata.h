@@ -23,6 +23,8 @@ struct PeerPolicy {
 absl::Status CheckInferencePeer(const grpc::CallbackServerContext& context,
                                 const PeerPolicy& peers);
 absl::Status CheckLoadPeer(const grpc::CallbackServerContext& context, const PeerPolicy& peers);
+// True if CheckLoadPeer finds no error. A peer that may not is not counted as refused.
+bool MayReadLoad(const grpc::CallbackServerContext& context, const PeerPolicy& peers);
 
 // Reads a call's tenant, request id, deadline, and whether it is a migration. Only a peer of the
 // fleet is believed about the tenant, the migration, the time and the body (exactness:

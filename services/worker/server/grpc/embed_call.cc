@@ -18,6 +18,7 @@ EmbedCall::EmbedCall(grpc::CallbackServerContext* context, const grpc::ByteBuffe
                      grpc::ByteBuffer* response, std::atomic<engine::RequestId>* next_id,
                      const GenerateCall::Dependencies& dependencies)
     : worker_(dependencies),
+      context_(context),
       response_(response),
       next_id_(next_id),
       info_(ReadCallInfo(*context, dependencies.peers)),
@@ -133,6 +134,7 @@ void EmbedCall::End(absl::StatusOr<v1::EmbedResponse> response) {
   if (!label_.empty()) worker_.registry->Remove(info_->tenant, label_, control_.get());
   worker_.counters->Count(status.code());
   LogEnd(status);
+  AddLoadTrailer(*worker_.load_board, worker_.peers, context_);
   if (status.ok()) common::SerializeMessage(*response, response_);
   Finish(common::ToGrpcStatus(status));
 }

@@ -41,6 +41,7 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   void End(absl::StatusOr<v1::EmbedResponse> response);
 
   const GenerateCall::Dependencies worker_;
+  grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   std::atomic<engine::RequestId>* const next_id_;
   absl::StatusOr<CallInfo> info_;

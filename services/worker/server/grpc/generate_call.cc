@@ -12,6 +12,7 @@
 #include "services/protocol/status_name.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/wire.h"
+#include "services/worker/server/load/orca_report.h"
 #include "services/worker/server/session/constrain.h"
 
 namespace continuo::server {
@@ -33,6 +34,12 @@ absl::Status RejectionStatus(const absl::Status& status, std::string_view field)
     default:
       return status;
   }
+}
+
+void AddLoadTrailer(const LoadBoard& load, const PeerPolicy& peers,
+                    grpc::CallbackServerContext* context) {
+  if (!MayReadLoad(*context, peers)) return;
+  context->AddTrailingMetadata(kOrcaTrailer, MakeOrcaReport(load.Read()).SerializeAsString());
 }
 
 GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
@@ -200,6 +207,7 @@ void GenerateCall::Finish(absl::Status status) {
   if (!label_.empty()) worker_.registry->Remove(info_->tenant, label_, control_.get());
   worker_.counters->Count(status.code());
   LogEnd(status);
+  AddLoadTrailer(*worker_.load_board, worker_.peers, context_);
   Reactor::Finish(common::ToGrpcStatus(status));
 }
 

@@ -15,6 +15,7 @@
 #include "services/worker/server/grpc/call_cutter.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/lifetime/lifecycle.h"
+#include "services/worker/server/lifetime/load_board.h"
 #include "services/worker/server/lifetime/open_calls.h"
 #include "services/worker/server/lifetime/request_registry.h"
 #include "services/worker/server/runtime/random_bits.h"
@@ -29,6 +30,10 @@ namespace continuo::server {
 // The status that a gateway gets for a request that the engine rejected; `field` is what makes it
 // too large.
 absl::Status RejectionStatus(const absl::Status& status, std::string_view field);
+
+// Adds the worker's load to what ends a call, for balancers that know ORCA.
+void AddLoadTrailer(const LoadBoard& load, const PeerPolicy& peers,
+                    grpc::CallbackServerContext* context);
 
 // One call of Generate: gRPC's callbacks on one side, a GenerateSession on the other. Deletes
 // itself when gRPC is done with it.
@@ -48,6 +53,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
     const ServingSlot* serving;
     const Lifecycle* lifecycle;
     OpenCalls* open_calls;
+    const LoadBoard* load_board;
     RequestRegistry* registry;
     RequestCounters* counters;
     WorkPool* text_pool;     // encodes long prompts

@@ -39,6 +39,7 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options,
                   .serving = &runtime_.serving,
                   .lifecycle = &runtime_.lifecycle,
                   .open_calls = &runtime_.open_calls,
+                  .load_board = &runtime_.load_board,
                   .registry = &runtime_.registry,
                   .counters = &runtime_.counters,
                   .text_pool = &runtime_.text_pool,
@@ -52,7 +53,13 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options,
                .registry = &runtime_.registry,
                .load_board = &runtime_.load_board,
                .peers = {peers_.get(), options.open_inference},
-               .drain_grace = options.drain_grace}) {}
+               .drain_grace = options.drain_grace}),
+      orca_(
+          [policy = PeerPolicy{peers_.get(), options.open_inference}](
+              const grpc::CallbackServerContext& context) {
+            return CheckLoadPeer(context, policy);
+          },
+          &runtime_.load_board) {}
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
     const WorkerServerOptions& options, const Clock* clock) {
@@ -71,11 +78,13 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   grpc.max_receive_bytes = options.max_receive_bytes;
   grpc.max_buffer_bytes = options.max_buffer_bytes;
   grpc.max_concurrent_streams = options.max_concurrent_streams;
-  grpc.health_names = {v1::InferenceService::service_full_name(),
-                       v1::WorkerService::service_full_name(), options.model_name};
+  grpc.health_names = {
+      v1::InferenceService::service_full_name(), v1::WorkerService::service_full_name(),
+      xds::service::orca::v3::OpenRcaService::service_full_name(), options.model_name};
   grpc.serving = false;
-  ASSIGN_OR_RETURN(server->grpc_,
-                   common::GrpcServer::Start(grpc, {&server->inference_, &server->worker_}));
+  ASSIGN_OR_RETURN(
+      server->grpc_,
+      common::GrpcServer::Start(grpc, {&server->inference_, &server->worker_, &server->orca_}));
   server->health_ = server->grpc_.get();
   WorkerServer* const s = server.get();
   if (!options.metrics_listen.empty()) {

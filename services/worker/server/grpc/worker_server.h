@@ -16,6 +16,7 @@
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/grpc/inference_service.h"
 #include "services/worker/server/grpc/worker_service.h"
+#include "services/worker/server/load/orca_service.h"
 #include "services/worker/server/runtime/worker_runtime.h"
 
 namespace continuo::server {
@@ -49,7 +50,7 @@ struct WorkerServerOptions {
   std::function<void()> on_hang;
 };
 
-// A whole worker except for the model: the gRPC server with both services, the metrics page, and,
+// A whole worker except for the model: the gRPC server with its services, the metrics page, and,
 // once Serve() brings a model, the engine on its thread. The port answers from Start() on, with
 // NOT_SERVING and WORKER_STATE_LOADING until the model is there. Thread-safe.
 class WorkerServer {
@@ -95,6 +96,7 @@ class WorkerServer {
   WorkerRuntime runtime_;
   InferenceService inference_;
   WorkerService worker_;
+  OrcaService orca_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<common::GrpcServer> grpc_;
   std::unique_ptr<common::MetricsServer> metrics_server_;

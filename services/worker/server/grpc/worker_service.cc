@@ -8,8 +8,8 @@
 #include "services/protocol/validate_request.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/unary_call.h"
-#include "services/worker/server/grpc/watch_load_call.h"
 #include "services/worker/server/grpc/watch_steps_call.h"
+#include "services/worker/server/load/watch_load.h"
 
 namespace continuo::server {
 
@@ -18,7 +18,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchLoad(
   if (const absl::Status peer = CheckLoadPeer(*context, worker_.peers); !peer.ok()) {
     return new common::RefusedStream<grpc::ByteBuffer>(peer);
   }
-  return WatchLoadCall::Start(*request, worker_.load_board);
+  return StartWatchLoad(*request, worker_.load_board);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* WorkerService::WatchSteps(

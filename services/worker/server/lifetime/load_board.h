@@ -53,19 +53,21 @@ class LoadWatcher {
 // Reports the load to every watcher. Has a thread of its own. Thread-safe.
 class LoadBoard {
  public:
-  // `read` returns the load as it is now; it is called on the board's thread. `clock` outlives the
-  // board.
+  // `read` returns the load as it is now; it is called on the board's thread and by Read. `clock`
+  // outlives the board.
   LoadBoard(std::function<v1::WatchLoadResponse()> read, const Clock* clock);
   ~LoadBoard() { Close(); }
 
+  // The load as it is now.
+  v1::WatchLoadResponse Read() const { return read_(); }
   void Watch(std::shared_ptr<LoadWatcher> watcher, WatchPace pace);
   void Unwatch(const LoadWatcher* watcher);
   // The engine's load listener. Counts a change only if it matters; others wait for max_interval,
   // or until they add up.
   void Update(const engine::EngineLoad& load);
   void StateChanged();
-  // Ends all streams; new ones end at once. `read` is not called afterwards. May be called again,
-  // by one thread at a time.
+  // Ends all streams; new ones end at once. Its thread does not call `read` afterwards. May be
+  // called again, by one thread at a time.
   void Close();
 
  private:

@@ -11,6 +11,7 @@
 #include "services/protocol/error.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
+#include "xds/service/orca/v3/orca.grpc.pb.h"
 
 namespace continuo::server {
 namespace {
@@ -58,6 +59,18 @@ class PeersTest : private WithToken, public WorkerServerTest {
     (void)reader->Finish();
     return absl::OkStatus();
   }
+  absl::Status StreamCoreMetrics(const Prepare& prepare) {
+    grpc::ClientContext context;
+    prepare(context);
+    const auto stub = xds::service::orca::v3::OpenRcaService::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    auto reader = stub->StreamCoreMetrics(&context, {});
+    xds::data::orca::v3::OrcaLoadReport report;
+    if (!reader->Read(&report)) return common::FromGrpcStatus(reader->Finish());
+    context.TryCancel();
+    (void)reader->Finish();
+    return absl::OkStatus();
+  }
   absl::Status WatchSteps(const Prepare& prepare) {
     grpc::ClientContext context;
     prepare(context);
@@ -80,9 +93,9 @@ class PeersTest : private WithToken, public WorkerServerTest {
     }
     return common::FromGrpcStatus(reader->Finish());
   }
-  // Every method of WorkerService, Drain last.
+  // Every method that tells the load or controls the worker, Drain last.
   std::vector<absl::Status> ControlCalls(const Prepare& prepare) {
-    return {WatchLoad(prepare), WatchSteps(prepare),
+    return {WatchLoad(prepare), StreamCoreMetrics(prepare), WatchSteps(prepare),
             Unary(worker_.get(), &v1::WorkerService::Stub::Abort, prepare, AbortOf("none")),
             Unary(worker_.get(), &v1::WorkerService::Stub::Drain, prepare)};
   }
