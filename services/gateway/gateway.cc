@@ -189,6 +189,12 @@ absl::Status Gateway::StartService() {
                                      .secret = &secret_,
                                      .usage = usage_.get(),
                                      .spans = spans_.get()});
+  kserve_ = std::make_unique<kserve::KserveService>(kserve::Dependencies{
+      .service = service_.get(),
+      .open_calls = &open_calls_,
+      .models = [this](const ClientCall& call) { return service_->Models(call); },
+      .ready = [this] { return IsReady(); },
+      .version = std::string(common::Version())});
   return absl::OkStatus();
 }
 
@@ -200,7 +206,7 @@ absl::Status Gateway::StartGrpc() {
   options.max_buffer_bytes = config_.max_buffer_bytes;
   options.max_concurrent_streams = config_.max_streams_per_connection;
   options.max_connection_age = config_.max_connection_age;
-  ASSIGN_OR_RETURN(server_, common::GrpcServer::Start(options, {service_.get()}));
+  ASSIGN_OR_RETURN(server_, common::GrpcServer::Start(options, {service_.get(), kserve_.get()}));
   health_.Open(server_.get());
   return absl::OkStatus();
 }
@@ -275,6 +281,7 @@ Gateway::~Gateway() {
   http_server_.reset();
   http_api_.reset();
   server_.reset();
+  kserve_.reset();
   service_.reset();
   spans_.reset();
   step_feed_.reset();

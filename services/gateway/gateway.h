@@ -20,6 +20,7 @@
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/grpc/serving_health.h"
 #include "services/gateway/identity/fleet_secret.h"
+#include "services/gateway/kserve/kserve_service.h"
 #include "services/gateway/openai/api.h"
 #include "services/gateway/openai/http/http_server.h"
 #include "services/gateway/relay/retry_budget.h"
@@ -103,6 +104,7 @@ class Gateway {
   std::unique_ptr<common::SpanExporter> spans_;  // Null where nothing is traced.
   std::unique_ptr<UsageLog> usage_;              // Null where there is no ledger.
   std::unique_ptr<InferenceService> service_;
+  std::unique_ptr<kserve::KserveService> kserve_;
   std::unique_ptr<common::GrpcServer> server_;
   std::unique_ptr<openai::Api> http_api_;
   std::unique_ptr<openai::HttpServer> http_server_;  // Null where HTTP is off.

@@ -14,3 +14,6 @@ if(TARGET continuo::gateway_kubernetes)
   # GCC 12 takes the coroutine frames' own operator delete for the wrong one.
   target_compile_options(gateway_watch_fuzz PRIVATE -Wno-mismatched-new-delete)
 endif()
+if(TARGET continuo::gateway_kserve)
+  continuo_fuzzer(gateway/kserve_infer_fuzz.cc continuo::gateway_kserve)
+endif()

@@ -236,19 +236,21 @@ def cursor(name: str, data: bytes, kind=1, place=0, value=65) -> None:
 
 def cursor_corpus() -> None:
     short_id, short_fingerprint = 1, 2
-    exact, at_end, last = b"\1", 2, 4
+    exact, at_end, last, skips, one_unit = 1, 2, 4, 8, 16
     ids, text, reasoning = 1, 2, 4
-    times = varint(1 << 52) + varint(1764333000)
-    name = bytes([short_id | short_fingerprint]) + bytes(range(32)) + times
+    time = varint(1764333000)
+    name = bytes([short_id | short_fingerprint]) + bytes(range(20)) + time
     events = varint(300)
     unit = varint(ids | text) + varint(40) + varint(170) + struct.pack("<I", 0xfedcba98)
-    cursor("one_choice", name + exact + events + varint(0) + varint(1) + unit)
-    cursor("changed", name + exact + events + varint(0) + varint(1) + unit, place=40, value=95)
-    cursor("between", name + exact + events + varint(3) + varint(1) + varint(reasoning) + varint(9) + varint(3)
-           + unit + varint(0) + unit)
-    cursor("end", b"\0\1a\0" + times + bytes([at_end | last]) + events + varint(2) + varint(0) + varint(0) + varint(0))
-    cursor("many_units", name + exact + events + varint(0) + varint(4096) + varint(0) * 4096)
-    cursor("absurd_units", name + exact + events + varint(0) + varint(1 << 63))
+    one = name + bytes([exact | one_unit]) + events + unit
+    cursor("one_choice", one)
+    cursor("changed", one, place=30, value=95)
+    cursor("between", name + bytes([exact | skips]) + events + varint(3) + varint(1) + varint(reasoning) + varint(9)
+           + varint(3) + unit + varint(0) + unit)
+    cursor("end", b"\0\1a\0" + time + bytes([at_end | last | skips]) + events + varint(2) + varint(0) + varint(0)
+           + varint(0))
+    cursor("many_units", name + bytes([exact]) + events + varint(4096) + varint(0) * 4096)
+    cursor("absurd_units", name + bytes([exact]) + events + varint(1 << 63))
     cursor("absurd_id", b"\0" + varint(1 << 62))
     text_of = b"AmFhYWEZAAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
     cursor("text", text_of, kind=0)
@@ -327,7 +329,45 @@ def discovery_corpus() -> None:
     watch("no_http", "\x16\x03\x01\x02\x00", piece=1)
 
 
+def kserve_corpus() -> None:
+    def varint(value: int) -> bytes:
+        out = b""
+        while value >= 0x80:
+            out, value = out + bytes([value & 0x7f | 0x80]), value >> 7
+        return out + bytes([value])
+
+    def field(number: int, value) -> bytes:
+        if isinstance(value, int):
+            return varint(number << 3) + varint(value)
+        return varint(number << 3 | 2) + varint(len(value)) + value
+
+    def tensor(name: bytes, datatype: bytes, size=1, contents=b"") -> bytes:
+        return field(5, field(1, name) + field(2, datatype) + field(3, varint(size))
+                     + (field(5, contents) if contents else b""))
+
+    def text(name: bytes, value: bytes) -> bytes:
+        return tensor(name, b"BYTES", contents=field(8, value))
+
+    def parameter(name: bytes, choice: bytes) -> bytes:
+        return field(4, field(1, name) + field(2, choice))
+
+    once = field(1, b"m") + field(3, b"id") + text(b"text_input", b"once")
+    stream = tensor(b"stream", b"BOOL", contents=field(1, b"\1"))
+    write("kserve_infer_fuzz", "text", once)
+    write("kserve_infer_fuzz", "stream", once + stream + parameter(b"max_tokens", field(2, 9)))
+    write("kserve_infer_fuzz", "sampling", once + text(
+        b"sampling_parameters", b'{"temperature":0.5,"n":2,"stop":["a"],"guided_choice":["x","y"]}')
+        + field(6, field(1, b"num_output_tokens")))
+    write("kserve_infer_fuzz", "raw", tensor(b"input_ids", b"INT32", 2) + tensor(b"stop_words", b"BYTES")
+          + tensor(b"temperature", b"FP32") + field(7, struct.pack("<ii", 5, 70000))
+          + field(7, struct.pack("<I", 3) + b"end") + field(7, struct.pack("<f", 0.5)))
+    write("kserve_infer_fuzz", "raw_cut", tensor(b"text_input", b"BYTES") + field(7, struct.pack("<I", 9) + b"end"))
+    write("kserve_infer_fuzz", "echo", once + tensor(b"exclude_input_in_output", b"BOOL", contents=field(1, b"\0"))
+          + parameter(b"triton_enable_empty_final_response", field(1, 1)))
+
+
 if __name__ == "__main__":
+    kserve_corpus()
     cursor_corpus()
     key_corpus()
     discovery_corpus()

@@ -118,6 +118,8 @@ ALLOWED = {
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
+    "services/gateway/kserve": "services/base services/common/grpc services/protocol proto services/gateway/grpc "
+                               "services/gateway/openai/json services/gateway/relay",
     "services/gateway/identity": "services/base services/protocol",
     "services/gateway/requests": "services/base services/protocol proto",
     "services/gateway/routing": "services/base services/protocol proto",
@@ -167,7 +169,7 @@ ALLOWED = {
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
                         "services/common/trust "
                         "services/protocol services/gateway/admission services/gateway/discovery "
-                        "services/gateway/grpc services/gateway/identity services/gateway/openai services/gateway/openai/http "
+                        "services/gateway/grpc services/gateway/identity services/gateway/kserve services/gateway/openai services/gateway/openai/http "
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
                         "services/gateway/scaler services/gateway/workers",
     # The classes that decide in production, on a virtual clock.
@@ -227,7 +229,7 @@ def repository_files():
 
 def folder_of(path):
     """The folder of the table that a file or an included header belongs to; "" where there is none."""
-    if path.startswith(("continuo/v1/", "google/rpc/", "opentelemetry/", "xds/")):
+    if path.startswith(("continuo/v1/", "google/rpc/", "inference/", "opentelemetry/", "xds/")):
         return "proto"
     best = ""
     for folder in ALLOWED:

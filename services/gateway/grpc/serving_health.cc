@@ -9,7 +9,9 @@
 namespace continuo::gateway {
 namespace {
 
-constexpr char kServiceName[] = "continuo.v1.InferenceService";
+// All of them need a worker.
+constexpr const char* kServiceNames[] = {"continuo.v1.InferenceService",
+                                         "inference.GRPCInferenceService"};
 
 }  // namespace
 
@@ -32,7 +34,7 @@ void ServingHealth::Update() {
   for (const auto& load : snapshot->workers) {
     if (load->state == WorkerState::kServing) any = models[load->model] = true;
   }
-  server_->SetServing(kServiceName, any);
+  for (const char* const name : kServiceNames) server_->SetServing(name, any);
   for (const auto& [model, is_serving] : models) {
     if (!model.empty()) server_->SetServing(model, is_serving);
   }

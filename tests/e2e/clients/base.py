@@ -170,6 +170,7 @@ class ClientsTest(unittest.TestCase):
         return {**{k: os.environ[k] for k in ("PATH", "LANG", "LD_LIBRARY_PATH") if k in os.environ},
                 "HOME": str(self.folder), "TMPDIR": str(self.folder),
                 "OPENAI_BASE_URL": self.url + "/v1", "OPENAI_API_KEY": KEY, "URL": self.url,
+                "GRPC": self.gateway.address,
                 "ASK": json.dumps({
                     "model": MODEL, "long_model": LONG_MODEL, "question": QUESTION,
                     "long_question": LONG_QUESTION, "prompt": PROMPT, "max_tokens": MAX_TOKENS,

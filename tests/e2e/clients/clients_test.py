@@ -54,6 +54,11 @@ class PythonTest(ClientsTest):
                     too_long=("ModelHTTPError", TOO_LONG), model="model_not_found")
 
     @PYTHON
+    def test_triton(self):
+        self.python("triton_client.py", names="completion models", too_long="1024",
+                    model='model "another" is not served here', key="UNAUTHENTICATED")
+
+    @PYTHON
     def test_guidance(self):
         self.python("guidance_client.py", names="chat long", too_long=TOO_LONG,
                     model="model_not_found")

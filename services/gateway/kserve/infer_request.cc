@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/kserve/infer_request.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+#include "services/gateway/kserve/infer_tensor.h"
+#include "services/gateway/openai/json/error_json.h"
+#include "services/gateway/openai/json/json_fields.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::kserve {
+namespace {
+
+using openai::Json;
+using protocol::FieldError;
+
+constexpr char kPrompt[] = "prompt";
+
+absl::Status SetMember(std::string_view name, Json value, Json* body) {
+  // These are the request's own.
+  if (name == kPrompt || name == "model" || name == "echo" || name == "stream_options") {
+    return FieldError(std::string(name), "is not supported; the prompt is text_input or input_ids");
+  }
+  if (!body->emplace(std::string(name), std::move(value)).second) {
+    return FieldError(std::string(name), "is there twice");
+  }
+  return absl::OkStatus();
+}
+
+Json ValueOf(const inference::InferParameter& parameter) {
+  switch (parameter.parameter_choice_case()) {
+    case inference::InferParameter::kBoolParam:
+      return parameter.bool_param();
+    case inference::InferParameter::kInt64Param:
+      return parameter.int64_param();
+    case inference::InferParameter::kStringParam:
+      return parameter.string_param();
+    case inference::InferParameter::kDoubleParam:
+      return parameter.double_param();
+    case inference::InferParameter::kUint64Param:
+      return parameter.uint64_param();
+    case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
+      break;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Json> OnlyElement(std::string_view name, Json elements) {
+  if (elements.size() != 1) {
+    return FieldError(std::string(name),
+                      absl::StrCat("has ", elements.size(), " elements, and has to have one"));
+  }
+  return std::move(elements.front());
+}
+
+absl::StatusOr<bool> OnlyBool(std::string_view name, Json elements) {
+  ASSIGN_OR_RETURN(const Json element, OnlyElement(name, std::move(elements)));
+  if (!element.is_boolean()) return FieldError(std::string(name), "is no BOOL");
+  return element.get<bool>();
+}
+
+// Reads the tensors into a call and the body of a completion.
+class TensorReader {
+ public:
+  TensorReader(InferCall* call, Json* body) : call_(*call), body_(*body) {}
+
+  absl::Status Add(const std::string& name, Json elements) {
+    if (name == kTextInput) return AddText(std::move(elements));
+    if (name == kInputIds) return AddIds(std::move(elements));
+    if (name == kSamplingParameters) return AddSampling(std::move(elements));
+    if (name == kStream || name == "streaming") return Set(name, elements, &call_.stream);
+    if (name == "exclude_input_in_output") {
+      excludes_input_ = true;
+      return Set(name, elements, &*excludes_input_);
+    }
+    if (name == "return_finish_reason") return Set(name, elements, &call_.has_finish_reason);
+    if (name == "return_num_input_tokens") return Set(name, elements, &call_.has_num_input_tokens);
+    if (name == "return_num_output_tokens") {
+      return Set(name, elements, &call_.has_num_output_tokens);
+    }
+    if (name == "stop_words") return SetMember("stop", std::move(elements), &body_);
+    const std::string_view member = name == "random_seed" ? std::string_view("seed") : name;
+    if (elements.size() != 1) return SetMember(member, std::move(elements), &body_);
+    return SetMember(member, std::move(elements.front()), &body_);
+  }
+
+  absl::Status End() {
+    if (!prompt_.has_value()) return FieldError(kTextInput, "is missing, and so is input_ids");
+    if (excludes_input_.has_value() && !*excludes_input_) {
+      if (!prompt_->is_string()) {
+        return FieldError("exclude_input_in_output",
+                          "has to be true where the prompt is input_ids");
+      }
+      call_.echo = prompt_->get<std::string>();
+    }
+    body_[kPrompt] = *std::move(prompt_);
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Set(const std::string& name, Json elements, bool* value) {
+    ASSIGN_OR_RETURN(*value, OnlyBool(name, std::move(elements)));
+    return absl::OkStatus();
+  }
+
+  absl::Status SetPrompt(const char* name, Json prompt) {
+    if (prompt_.has_value()) return FieldError(name, "is a second prompt");
+    prompt_ = std::move(prompt);
+    return absl::OkStatus();
+  }
+
+  absl::Status AddText(Json elements) {
+    ASSIGN_OR_RETURN(Json text, OnlyElement(kTextInput, std::move(elements)));
+    if (!text.is_string()) return FieldError(kTextInput, "is no BYTES");
+    return SetPrompt(kTextInput, std::move(text));
+  }
+
+  absl::Status AddIds(Json elements) {
+    for (const Json& id : elements) {
+      if (!id.is_number_integer()) return FieldError(kInputIds, "are no integers");
+    }
+    return SetPrompt(kInputIds, std::move(elements));
+  }
+
+  absl::Status AddSampling(Json elements) {
+    ASSIGN_OR_RETURN(const Json text, OnlyElement(kSamplingParameters, std::move(elements)));
+    if (!text.is_string()) return FieldError(kSamplingParameters, "is no BYTES");
+    const absl::StatusOr<Json> members = openai::ParseObject(text.get_ref<const std::string&>());
+    if (!members.ok()) {
+      return FieldError(kSamplingParameters, std::string(members.status().message()));
+    }
+    for (const auto& [name, value] : members->items()) {
+      RETURN_IF_ERROR(SetMember(name, value, &body_));
+    }
+    return absl::OkStatus();
+  }
+
+  InferCall& call_;
+  Json& body_;
+  std::optional<Json> prompt_;
+  std::optional<bool> excludes_input_;
+};
+
+// Chooses the outputs that are listed.
+absl::Status ReadOutputs(const inference::ModelInferRequest& request, InferCall* call) {
+  if (request.outputs().empty()) return absl::OkStatus();
+  call->has_text = call->has_finish_reason = false;
+  call->has_num_input_tokens = call->has_num_output_tokens = false;
+  for (const auto& output : request.outputs()) {
+    if (!output.parameters().empty()) {
+      return FieldError(absl::StrCat("outputs.", output.name()), "has a parameter; none is known");
+    }
+    if (output.name() == kTextOutput) {
+      call->has_text = true;
+    } else if (output.name() == kFinishReason) {
+      call->has_finish_reason = true;
+    } else if (output.name() == kNumInputTokens) {
+      call->has_num_input_tokens = true;
+    } else if (output.name() == kNumOutputTokens) {
+      call->has_num_output_tokens = true;
+    } else {
+      return FieldError("outputs",
+                        absl::StrCat("has \"", output.name(), "\", which no model gives"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What the body asks of the answer and this protocol has no place for.
+absl::Status CheckForm(const openai::AnswerForm& form, bool stream) {
+  if (form.logprobs) return FieldError("logprobs", "is not supported: no output has them");
+  if (form.prompt_logprobs) return FieldError("prompt_logprobs", "is not supported");
+  if (form.token_ids) return FieldError("return_token_ids", "is not supported");
+  if (form.stream) return FieldError(kStream, "is an input of its own");
+  if (stream && form.num_sequences > 1) {
+    return FieldError("n", "has to be 1 with stream");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request) {
+  if (!request.model_version().empty() && request.model_version() != kVersion) {
+    return absl::NotFoundError("each model has the version 1 alone");
+  }
+  InferCall call;
+  call.id = request.id();
+  call.is_raw = !request.raw_input_contents().empty();
+  if (call.is_raw && request.raw_input_contents_size() != request.inputs_size()) {
+    return FieldError("raw_input_contents", "are not as many as inputs");
+  }
+  Json body = Json::object();
+  body["model"] = request.model_name();
+  TensorReader reader(&call, &body);
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    const auto& tensor = request.inputs(i);
+    if (!tensor.parameters().empty()) {
+      return FieldError(tensor.name(), "has a parameter; none is known");
+    }
+    ASSIGN_OR_RETURN(Json elements,
+                     ElementsOf(tensor, call.is_raw ? &request.raw_input_contents(i) : nullptr));
+    RETURN_IF_ERROR(reader.Add(tensor.name(), std::move(elements)));
+  }
+  for (const auto& [name, parameter] : request.parameters()) {
+    if (name == kWantsFinal) {
+      call.wants_final = parameter.bool_param();
+    } else {
+      RETURN_IF_ERROR(SetMember(name, ValueOf(parameter), &body));
+    }
+  }
+  RETURN_IF_ERROR(reader.End());
+  RETURN_IF_ERROR(ReadOutputs(request, &call));
+  ASSIGN_OR_RETURN(openai::ParsedCall parsed,
+                   openai::ParseCall(openai::Endpoint::kCompletions, body.dump()));
+  RETURN_IF_ERROR(CheckForm(parsed.form, call.stream));
+  if (parsed.requests.size() != 1) return FieldError(kInputIds, "is more than one prompt");
+  call.names = std::move(parsed.form.names);
+  call.request = std::move(parsed.requests.front());
+  if (call.stream) {
+    call.request.mutable_output()->set_progress(call.has_num_input_tokens);
+  } else {
+    call.request.mutable_output()->set_collect(true);
+  }
+  return call;
+}
+
+absl::Status WithClientsName(const InferCall& call, const absl::Status& status) {
+  const std::string field = protocol::FieldOf(status);
+  if (field.empty()) return status;
+  return openai::WithField(status, openai::ParamOf(call.names, field));
+}
+
+}  // namespace continuo::gateway::kserve
