@@ -20,7 +20,7 @@ use super::step;
 const MAX_SOURCE_BYTES: usize = 256 << 10;
 const MAX_CHOICES: usize = 10_000;
 /// Compilers recurse over what they compile. Only the pages that are touched exist.
-const STACK_BYTES: usize = 256 << 20;
+const STACK_BYTES: usize = if cfg!(fuzzing) { 16 << 20 } else { 256 << 20 };
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Kind {
