@@ -146,20 +146,19 @@ void MessagesAnswer::AddPiece(Kind kind, std::string_view piece, std::string* ev
     num_bytes_ += text.capacity();
     return;
   }
-  OrderedJson delta;
-  switch (kind) {
-    case Kind::kThinking:
-      delta = {{"type", "thinking_delta"}, {"thinking", piece}};
-      break;
-    case Kind::kText:
-      delta = {{"type", "text_delta"}, {"text", piece}};
-      break;
-    case Kind::kToolUse:
-      delta = {{"type", "input_json_delta"}, {"partial_json", piece}};
-      break;
-  }
-  AddEvent("content_block_delta", {{"index", num_blocks_ - 1}, {"delta", std::move(delta)}},
-           events);
+  AddPieceEvent(kind, piece, events);
+}
+
+void MessagesAnswer::AddPieceEvent(Kind kind, std::string_view piece, std::string* events) const {
+  // There is one for nearly each token, so it is written without a tree.
+  const char* const delta = kind == Kind::kThinking ? R"("thinking_delta","thinking":)"
+                            : kind == Kind::kText   ? R"("text_delta","text":)"
+                                                    : R"("input_json_delta","partial_json":)";
+  absl::StrAppend(events,
+                  "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":",
+                  num_blocks_ - 1, ",\"delta\":{\"type\":", delta);
+  AppendString(piece, events);
+  events->append("}}\n\n");
 }
 
 void MessagesAnswer::EndBlock(std::string* events) {

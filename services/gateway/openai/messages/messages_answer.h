@@ -42,6 +42,8 @@ class MessagesAnswer : public Answer {
   void AddDelta(const v1::Delta& delta, std::string* events);
   // Adds to the last block, or to a new one if that is of another kind or ended.
   void AddPiece(Kind kind, std::string_view piece, std::string* events);
+  // Appends the event of a piece of the last block.
+  void AddPieceEvent(Kind kind, std::string_view piece, std::string* events) const;
   // Ends the last block, if it is open, and begins the call's.
   void BeginCall(const v1::ToolCall& call, std::string* events);
   void Begin(Block block, std::string* events);

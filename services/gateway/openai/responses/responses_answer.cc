@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/gateway/openai/json/error_json.h"
+#include "services/gateway/openai/json/json_text.h"
 #include "services/gateway/openai/responses/input_items.h"
 
 namespace continuo::gateway::openai {
@@ -197,18 +198,23 @@ void ResponsesAnswer::AddPiece(Kind kind, std::string_view piece, std::string* e
   text.append(piece);
   num_bytes_ += text.capacity() + sizeof(uint32_t);
   items_.back().pieces.push_back(static_cast<uint32_t>(piece.size()));
+  AddPieceEvent(kind, piece, events);
+}
+
+void ResponsesAnswer::AddPieceEvent(Kind kind, std::string_view piece, std::string* events) {
   if (Skips(events)) return;
-  if (kind == Kind::kCall) {
-    OrderedJson data = Place();
-    data["delta"] = piece;
-    AddEvent("response.function_call_arguments.delta", std::move(data), events);
-    return;
-  }
-  OrderedJson data = PlaceOfContent();
-  data["delta"] = piece;
-  if (kind == Kind::kMessage) data["logprobs"] = OrderedJson::array();
-  AddEvent(kind == Kind::kMessage ? "response.output_text.delta" : "response.reasoning_text.delta",
-           std::move(data), events);
+  // There is one for nearly each token, so it is written without a tree.
+  const char* const type = kind == Kind::kCall      ? "response.function_call_arguments.delta"
+                           : kind == Kind::kMessage ? "response.output_text.delta"
+                                                    : "response.reasoning_text.delta";
+  absl::StrAppend(events, "event: ", type, "\ndata: {\"type\":\"", type,
+                  "\",\"sequence_number\":", num_events_++, ",\"item_id\":");
+  AppendString(items_.back().id, events);
+  absl::StrAppend(events, ",\"output_index\":", items_.size() - 1,
+                  kind == Kind::kCall ? "" : ",\"content_index\":0", ",\"delta\":");
+  AppendString(piece, events);
+  if (kind == Kind::kMessage) events->append(",\"logprobs\":[]");
+  events->append("}\n\n");
 }
 
 void ResponsesAnswer::EndItem(std::string_view status, std::string* events) {

@@ -61,6 +61,8 @@ class ResponsesAnswer : public Answer, public Retrievable {
   void AddDelta(const v1::Delta& delta, std::string* events);
   // Adds to the last item, or to a new one if that is of another kind.
   void AddPiece(Kind kind, std::string_view piece, std::string* events);
+  // Appends the event of a piece of the last item.
+  void AddPieceEvent(Kind kind, std::string_view piece, std::string* events);
   void Begin(Item item, std::string* events);
   void EndItem(std::string_view status, std::string* events);
   // The first events.
