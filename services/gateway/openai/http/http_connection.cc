@@ -433,7 +433,9 @@ asio::awaitable<void> HttpConnection::BeginStream(std::string_view content_type,
 asio::awaitable<void> HttpConnection::SendStream(Chunk& piece) {
   // An empty chunk would end the body.
   if (piece.empty()) co_return;
-  co_await Write(is_http_1_0_ ? piece.text() : piece.Close());
+  // GCC 12 evaluates both operands of a conditional within co_await, and Close moves the text.
+  const std::string_view bytes = is_http_1_0_ ? piece.text() : piece.Close();
+  co_await Write(bytes);
   piece.clear();
 }
 

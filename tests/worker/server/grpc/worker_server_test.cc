@@ -578,9 +578,11 @@ TEST_F(WorkerServerTest, StreamsHaveEndedWhenAFailureIsTold) {
     ended.WaitForNotification();
     told = status;
   });
-  auto call = Start(BaseRequest(2000));
+  auto call = Start(BaseRequest(3900));
   ASSERT_TRUE(call->ReadToTokens());
+  executor_.SetOpen(false);
   fake_.FailWith(absl::InternalError("cuda:0: lost"));
+  executor_.SetOpen(true);
   EXPECT_EQ(call->Finish().code(), absl::StatusCode::kUnavailable);
   ended.Notify();
   server_->Shutdown();
