@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the integers of a packed matrix mean. It has no functions, since files that are compiled for
-// one instruction set include it.
+// A GroupFormat says what the integers of a packed matrix mean. This file has no functions, since
+// files that are compiled for one instruction set include it.
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@ enum class GroupScales : uint8_t {
   kShared,  // whole numbers from -128 to 127, times an f16 that the groups of a unit share
 };
 
-// What four bits stand for.
+// GroupCodes say what four bits stand for.
 enum class GroupCodes : uint8_t {
   kIntegers,  // the integers from -8 to 7, or with a minimum from 0 to 15
   kIq4,       // kIq4Integers, of ggml's IQ4_NL and IQ4_XS

@@ -18,8 +18,8 @@ struct PanelUnit {
   size_t groups;  // whose scales rows of x have
 };
 
-// What tiles of int8 and int4 share: a unit is the scales of its groups, then runs of elements; a
-// chunk takes kInt8Chunk elements of int8, and as many bytes of int4.
+// Tiles of int8 and int4 share this layout: a unit is the scales of its groups, then runs of
+// elements; a chunk takes kInt8Chunk elements of int8, and as many bytes of int4.
 template <int kBits, size_t kInt8Chunk>
 struct QuantLayout {
   static constexpr size_t kElementBytes = 1;
@@ -33,8 +33,8 @@ struct QuantLayout {
   }
 };
 
-// What the elements of a group in one panel are multiplied by, and what is added: kPanelColumns
-// each. Null minima: there are none.
+// The elements of a group in one panel are multiplied by the scales, and the minima are added:
+// kPanelColumns each. Minima are null where there are none.
 struct GroupNumbers {
   const float* scales;
   const float* minima;

@@ -148,7 +148,7 @@ float F16At(const uint8_t* from, int64_t column) {
   return FromF16(bits);
 }
 
-// Where the scales of a group lie: those of its elements, or with is_minimum its minima.
+// Returns where the scales of a group lie, or its minima with is_minimum.
 uint8_t* ScalesOf(const GroupFormat& groups, uint8_t* unit, int64_t in_unit, bool is_minimum) {
   const int64_t of_each = groups.has_minimum ? 2 : 1, second = is_minimum ? 1 : 0;
   const int64_t at = in_unit * of_each + second;

@@ -170,7 +170,7 @@ absl::Status ReadOutputs(const inference::ModelInferRequest& request, InferCall*
   return absl::OkStatus();
 }
 
-// What the body asks of the answer and this protocol has no place for.
+// Refuses what the body asks of an answer and this protocol has no place for.
 absl::Status CheckForm(const openai::AnswerForm& form, bool stream) {
   if (form.logprobs) return FieldError("logprobs", "is not supported: no output has them");
   if (form.prompt_logprobs) return FieldError("prompt_logprobs", "is not supported");

@@ -178,7 +178,7 @@ void InferStream::End(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(ended_, true)) return;
     for (const auto& [generation, relay] : running_) relays.push_back(relay);
-    // Those that wait behind the write in flight are not written any more.
+    // Responses that wait behind the write in flight are not written any more.
     for (size_t i = writing_ ? 1 : 0; i < outgoing_.size(); ++i) {
       if (outgoing_[i].relay != nullptr) waiting.push_back(std::move(outgoing_[i].relay));
     }

@@ -27,14 +27,11 @@ const v1::Model* Find(const Models& models, const std::string& name) {
 
 bool IsVersion(const std::string& version) { return version.empty() || version == kVersion; }
 
-absl::StatusOr<const v1::Model*> Need(const Models& models, const std::string& name,
-                                      const std::string& version) {
-  const v1::Model* const model = Find(models, name);
-  if (model == nullptr || !IsVersion(version)) {
-    return absl::NotFoundError(
-        absl::StrCat("model \"", name, "\", version \"", version, "\" is not served here"));
-  }
-  return model;
+absl::Status CheckServed(const Models& models, const std::string& name,
+                         const std::string& version) {
+  if (Find(models, name) != nullptr && IsVersion(version)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("model \"", name, "\", version \"", version, "\" is not served here"));
 }
 
 using Metadata = inference::ModelMetadataResponse::TensorMetadata;
@@ -120,7 +117,7 @@ grpc::ServerUnaryReactor* KserveService::ModelMetadata(grpc::CallbackServerConte
       context, *bytes, response,
       [](const auto& request,
          const Models& models) -> absl::StatusOr<inference::ModelMetadataResponse> {
-        RETURN_IF_ERROR(Need(models, request.name(), request.version()).status());
+        RETURN_IF_ERROR(CheckServed(models, request.name(), request.version()));
         inference::ModelMetadataResponse answer;
         answer.set_name(request.name());
         answer.add_versions(kVersion);

@@ -15,7 +15,7 @@
 
 namespace continuo::gateway::kserve {
 
-// What the service is made of. All of it outlives the service.
+// The parts of the gateway that the service uses. All of them outlive it.
 struct Dependencies {
   GenerateService* service = nullptr;
   OpenCalls* open_calls = nullptr;

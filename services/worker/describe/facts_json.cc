@@ -82,7 +82,8 @@ std::string FactsJson(const ModelFacts& facts) {
                {"stored", std::move(stored)}};
   json["model"] = facts.config.has_value() ? ConfigJson(facts) : Json(nullptr);
   json["text"] = facts.text.has_value() ? TextJson(*facts.text) : Json(nullptr);
-  json["embeddings"] = facts.embedding.has_value() ? EmbeddingJson(*facts.embedding) : Json(nullptr);
+  json["embeddings"] =
+      facts.embedding.has_value() ? EmbeddingJson(*facts.embedding) : Json(nullptr);
   json["computed"] = facts.estimate.has_value() ? ComputedJson(*facts.estimate) : Json(nullptr);
   json["memory"] = facts.estimate.has_value() ? MemoryJson(facts) : Json(nullptr);
   // Paths and tokens may be no UTF-8.

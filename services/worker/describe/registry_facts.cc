@@ -3,8 +3,8 @@
 
 #include "nlohmann/json.hpp"
 #include "services/worker/describe/mechanisms.h"
-#include "services/worker/gguf/gguf_names.h"
 #include "services/worker/gguf/blocks.h"
+#include "services/worker/gguf/gguf_names.h"
 #include "services/worker/gguf/pre_tokenizers.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"

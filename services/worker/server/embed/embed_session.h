@@ -46,7 +46,7 @@ class EmbedSession : public std::enable_shared_from_this<EmbedSession> {
   static std::shared_ptr<EmbedSession> Create(EmbedWork work, Hooks hooks, WorkPool* pool,
                                               const ServedModel* model);
 
-  // What the engine gets; the sinks hold the session.
+  // Returns the requests for the engine; their sinks hold the session.
   std::vector<std::pair<engine::Request, engine::RequestSink>> TakeRequests();
   // Ends every input. Called once the engine has them.
   void Cancel(const absl::Status& why);
