@@ -177,6 +177,13 @@ TEST(InferRequestTest, RawContentsAreChecked) {
   EXPECT_EQ(raw("BYTES", 1, std::string("\xff\xff\xff\xff", 4) + "abc"), "text_input");
   EXPECT_EQ(raw("INT32", 1, "abc"), "text_input");
   EXPECT_EQ(raw("INT32", int64_t{1} << 40, "abcd"), "text_input");
+  // Nothing else is wrong with these ids but the byte behind them.
+  Request ids;
+  AddTensor(&ids, "input_ids", "INT32");
+  ids.add_raw_input_contents(std::string("\5\0\0\0", 4));
+  EXPECT_TRUE(ReadInferRequest(ids).ok());
+  ids.mutable_raw_input_contents(0)->push_back('\0');
+  EXPECT_EQ(Wrong(ids), "input_ids");
   Request request = TextRequest();
   request.add_raw_input_contents("");
   request.add_raw_input_contents("");
