@@ -64,12 +64,15 @@ test('conversations are kept, found and deleted', () => withBrowser(async browse
   await page.getByTitle('Delete about trains').click();
   assert.deepEqual(await page.locator('#list .title').allInnerTexts(), ['about violins']);
   assert.equal(await page.locator('.message.user .text').innerText(), 'about violins');
+  await page.evaluate(() => document.getElementById('sure').addEventListener('close', () => { window.isSure = true; }));
   await page.click('#remove-all');
   await page.click('#sure button[value=no]');
+  await page.waitForFunction(() => window.isSure);
   assert.equal(await page.locator('#list li').count(), 1);
   await page.click('#remove-all');
   await page.click('#sure button[value=yes]');
-  assert.equal(await page.locator('#list li').count(), 0);
+  // A dialog tells that it was closed by a task of its own.
+  await page.waitForFunction(() => document.getElementById('list').children.length === 0);
   assert.doesNotMatch(await page.evaluate(() => localStorage.getItem('continuo')), /violin|train/);
   check();
 }));
