@@ -256,9 +256,7 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   if (call.identity.has_value()) {
     result.context.reference_time = call.identity->reference_time;
     result.context.body = call.identity->body;
-    if (const std::string& begin = call.identity->preferred_fingerprint; !begin.empty()) {
-      result.context.fingerprint = dependencies_.pool->FindFingerprint(begin);
-    }
+    result.context.preferred_fingerprint = call.identity->preferred_fingerprint;
     // Even an empty continuation replaces a live generation.
     if (call.identity->takes_over) result.request.mutable_continuation();
   }

@@ -188,8 +188,9 @@ absl::StatusOr<Lease> StreamRelay::Pick(absl::Duration now) {
   const v1::Accepted& accepted = received_.accepted();
   const RouteKey key = {
       .model = stats_.model(),
-      .fingerprint = received_.nothing() ? call_.context.fingerprint : accepted.fingerprint(),
+      .fingerprint = accepted.fingerprint(),
       .tokenizer_fingerprint = accepted.tokenizer_fingerprint(),
+      .preferred_fingerprint = call_.context.preferred_fingerprint,
       .exact_only = call_.request.exact_only(),
       .allow_inexact = retry_.allows_inexact(now),
       .prompt_tokens = call_.prompt_tokens + received_.num_tokens(),

@@ -36,8 +36,9 @@ struct CallContext {
   // check.
   absl::Time reference_time = absl::InfinitePast();
   std::string body;
-  // Workers of this fingerprint are preferred while nothing was received; empty: all are alike.
-  std::string fingerprint;
+  // Workers whose fingerprint begins so are preferred while nothing was received; empty: all are
+  // alike.
+  std::string preferred_fingerprint;
   // traceparent, tracestate and x-session-id, as the client sent them.
   std::vector<std::pair<std::string, std::string>> forwarded;
   absl::Time deadline = absl::InfiniteFuture();

@@ -61,11 +61,20 @@ double Fullness(const Candidate& candidate) {
 
 }  // namespace
 
+bool IsContinued(const RouteKey& key) {
+  return !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
+}
+
+bool IsExact(const RouteKey& key, std::string_view fingerprint) {
+  if (!IsContinued(key)) return fingerprint.starts_with(key.preferred_fingerprint);
+  return !key.fingerprint.empty() && key.fingerprint == fingerprint;
+}
+
 int PreferenceOf(const RouteKey& key, std::string_view fingerprint,
                  std::string_view tokenizer_fingerprint) {
-  const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
-  if (!continued) return key.exact_only && fingerprint.empty() ? 8 : 0;
-  if (!key.fingerprint.empty() && key.fingerprint == fingerprint) return 0;
+  if (!IsContinued(key) && key.exact_only && fingerprint.empty()) return 8;
+  if (IsExact(key, fingerprint)) return 0;
+  if (!IsContinued(key)) return 2;
   if (key.exact_only || key.tokenizer_fingerprint != tokenizer_fingerprint) return kNeverPreferred;
   return 2;
 }

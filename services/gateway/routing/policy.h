@@ -29,6 +29,9 @@ struct RouteKey {
   // The fingerprints of what the stream has received so far; empty for a new request.
   std::string_view fingerprint;
   std::string_view tokenizer_fingerprint;
+  // Where nothing was received, workers whose fingerprint begins so are preferred; empty: all are
+  // alike.
+  std::string_view preferred_fingerprint;
   bool exact_only = false;    // only a worker of the same fingerprint will do
   bool allow_inexact = true;  // false: wait for a lost worker of the same fingerprint instead
   int64_t prompt_tokens = 0;  // estimate of the tokens to compute
@@ -50,6 +53,12 @@ struct Candidate {
   int64_t unreported_prompt_tokens = 0;
   int64_t in_flight_requests = 0;  // all requests of this gateway that are open there
 };
+
+// True for a request that continues a stream.
+bool IsContinued(const RouteKey& key);
+// True if a worker of this fingerprint makes the same tokens as the one before it. Any does for a
+// request that neither continues nor prefers one.
+bool IsExact(const RouteKey& key, std::string_view fingerprint);
 
 // The rank of a worker for the request: lower comes first, negative means never. A worker of the
 // same fingerprint comes before one of the same tokenizer; another tokenizer is never taken. Within

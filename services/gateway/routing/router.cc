@@ -178,23 +178,21 @@ absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on
     absl::MutexLock lock(&mutex_);
     Load pick = ChooseByTable(*snapshot, model, key, now);
     if (pick == nullptr) pick = ChooseOfAll(*snapshot, model, key, now);
-    const bool continued = !key.fingerprint.empty() || !key.tokenizer_fingerprint.empty();
-    const bool exact =
-        pick != nullptr &&
-        (!continued || (!key.fingerprint.empty() && pick->fingerprint == key.fingerprint));
-    if (!exact) {
+    const bool continued = IsContinued(key);
+    if (pick == nullptr || !IsExact(key, pick->fingerprint)) {
       const auto is_serving = [&](const auto& load) {
         return load->model == model && IsServing(*load, now);
       };
       if (pick == nullptr && std::ranges::none_of(snapshot->workers, is_serving)) {
         return no_worker();
       }
-      const bool same_fingerprint_lost =
-          !key.fingerprint.empty() && std::ranges::any_of(snapshot->workers, [&](const auto& load) {
-            return load->model == model && load->fingerprint == key.fingerprint &&
-                   load->state != WorkerState::kDraining && !IsServing(*load, now);
-          });
-      if (continued && !key.allow_inexact && same_fingerprint_lost) {
+      const bool exact_lost = (continued || !key.preferred_fingerprint.empty()) &&
+                              std::ranges::any_of(snapshot->workers, [&](const auto& load) {
+                                return load->model == model && IsExact(key, load->fingerprint) &&
+                                       load->state != WorkerState::kDraining &&
+                                       !IsServing(*load, now);
+                              });
+      if (exact_lost && !key.allow_inexact) {
         return NoWorker("the workers that can go on exactly are lost for the moment");
       }
     }

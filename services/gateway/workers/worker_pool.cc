@@ -403,15 +403,6 @@ std::shared_ptr<WorkerChannel> WorkerPool::Find(const std::string& address) cons
   return at == channels_.end() ? nullptr : at->second;
 }
 
-std::string WorkerPool::FindFingerprint(const std::string& begin) const {
-  std::string found = begin;
-  for (const auto& load : view_->Get()->workers) {
-    if (load->fingerprint == begin) return begin;
-    if (load->fingerprint.starts_with(begin)) found = load->fingerprint;
-  }
-  return found;
-}
-
 std::vector<v1::Model> WorkerPool::Models() const {
   absl::MutexLock lock(&mutex_);
   return catalog_.Models(*view_->Get());

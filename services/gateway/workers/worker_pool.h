@@ -82,10 +82,6 @@ class WorkerPool {
   // Null where the address is not known, or not any more.
   std::shared_ptr<WorkerChannel> Find(const std::string& address) const;
 
-  // The fingerprint of a worker that is `begin` or else begins with it; `begin` itself where no
-  // worker has such a one.
-  std::string FindFingerprint(const std::string& begin) const;
-
   // The models that are declared or were ever described, sorted by name, with the description that
   // a worker gave and the fingerprints and number of the workers that take requests now.
   std::vector<v1::Model> Models() const;

@@ -163,7 +163,7 @@ class EventSourceTest(FleetTest):
         for number, (path, members, headers) in enumerate(self.requests):
             events = told[number]["events"]
             with self.subTest(number=number, path=path, members=members, headers=headers):
-                self.assertEqual(told[number]["status"], 204, events[-1:])
+                self.assertEqual(told[number]["status"], 204, (told[number]["refusal"], events[-1:]))
                 ids = [event["id"] for event in events]
                 self.assertNotIn("", ids)
                 self.assertEqual(len(ids), len(set(ids)), "an event came twice")

@@ -3,7 +3,8 @@
 // by itself, as a browser's does. Its `fetch` is the platform's, told to send a body.
 //
 // Reads a line of JSON for each stream, {number, url, headers, body}, and writes one when it has ended,
-// {number, events, num_errors, status}: `status` is the one that ended it, 204 where all is told.
+// {number, events, num_errors, status, refusal}: `status` is the one that ended it, 204 where all is told; `refusal` is
+// the text of an answer of any other but 200.
 import {createInterface} from 'node:readline';
 import {EventSource} from 'eventsource';
 
@@ -14,9 +15,13 @@ class Source extends EventSource {
   events = [];
   num_errors = 0;
 
-  constructor({url, headers, body}) {
-    super(url, {fetch: (url, init) =>
-        fetch(url, {...init, method: 'POST', body, headers: {...init.headers, ...headers}})});
+  // `refused` is called with the text of an answer that ends it early.
+  constructor({url, headers, body}, refused) {
+    super(url, {fetch: async (url, init) => {
+      const response = await fetch(url, {...init, method: 'POST', body, headers: {...init.headers, ...headers}});
+      if (response.status !== 200 && response.status !== 204) refused(await response.clone().text().catch(String));
+      return response;
+    }});
   }
 
   dispatchEvent(event) {
@@ -29,11 +34,12 @@ class Source extends EventSource {
 
 function read(stream) {
   return new Promise((resolve) => {
-    const source = new Source(stream);
+    let refusal = '';
+    const source = new Source(stream, text => { refusal = text; });
     source.onerror = ({code}) => {
       ++source.num_errors;
       if (source.readyState !== EventSource.CLOSED) return;  // it comes again
-      resolve({number: stream.number, events: source.events, num_errors: source.num_errors, status: code});
+      resolve({number: stream.number, events: source.events, num_errors: source.num_errors, status: code, refusal});
     };
   });
 }

@@ -49,6 +49,7 @@ class Case {
     if (kind == 1) key.fingerprint = "F";
     if (kind == 2) key.fingerprint = "G";
     if (kind > 0) key.tokenizer_fingerprint = "T";
+    if (kind == 0 && random_() % 2 == 0) key.preferred_fingerprint = "F";
     key.exact_only = random_() % 4 == 0;
     key.prompt_tokens = static_cast<int64_t>(random_() % 600);
     key.session_hash = random_() | 1;

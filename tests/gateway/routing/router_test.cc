@@ -204,6 +204,30 @@ TEST_F(RouterTest, AStreamWaitsForItsLostWorkerBeforeItGoesOnInexactly) {
   EXPECT_EQ(PickAddress(key), "b:1");
 }
 
+// A stream of HTTP goes on by its request, of which nothing was received here: this gateway may
+// have heard of no worker of that fingerprint, or never hear of one.
+TEST_F(RouterTest, APreferredFingerprintIsBegunAlikeAndRulesNothingOut) {
+  workers_[0].fingerprint = "G00d";
+  Publish();
+  RouteKey key = {.model = "m", .preferred_fingerprint = "G0"};
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(PickAddress(key), "a:1");
+  key.preferred_fingerprint = "H";
+  for (const bool exact_only : {false, true}) {
+    key.exact_only = exact_only;
+    for (const bool allow_inexact : {false, true}) {
+      key.allow_inexact = allow_inexact;
+      EXPECT_NE(PickAddress(key), "");
+    }
+  }
+  // One that is lost is waited for.
+  key = {.model = "m", .preferred_fingerprint = "G0", .allow_inexact = false};
+  workers_[0].state = WorkerState::kLost;
+  Publish();
+  EXPECT_EQ(protocol::ReasonOf(router_.Pick(key).status()), protocol::kReasonNoWorker);
+  key.allow_inexact = true;
+  EXPECT_EQ(PickAddress(key), "b:1");
+}
+
 TEST_F(RouterTest, AnotherTokenizerEndsAStream) {
   const RouteKey key = {.model = "m", .fingerprint = "G", .tokenizer_fingerprint = "U"};
   const absl::Status status = router_.Pick(key).status();

@@ -216,21 +216,6 @@ TEST_F(WorkerPoolTest, AnUnlistedWorkerDrainsWhileItLivesAndIsForgottenAfterward
   EXPECT_EQ(pool_.Models()[0].num_workers(), 0);
 }
 
-TEST_F(WorkerPoolTest, FindsAFingerprintByItsBegin) {
-  const FakeWorker other({.name = "o", .fingerprint = "F00d"});
-  EXPECT_EQ(pool_.FindFingerprint("F0"), "F0") << "nobody has one yet";
-  pool_.SetAddresses({worker_.address(), other.address()});
-  ASSERT_TRUE(WaitUntil([&] {
-    const auto snapshot = view_.Get();
-    return snapshot->workers.size() == 2 &&
-           std::ranges::all_of(snapshot->workers,
-                               [](const auto& w) { return w->state == WorkerState::kServing; });
-  }));
-  EXPECT_EQ(pool_.FindFingerprint("F0"), "F00d");
-  EXPECT_EQ(pool_.FindFingerprint("F"), "F") << "a whole one comes before one that it begins";
-  EXPECT_EQ(pool_.FindFingerprint("F1"), "F1");
-}
-
 TEST_F(WorkerPoolTest, AnUnlistedWorkerWithoutRequestsIsForgottenThoughItReports) {
   pool_.SetAddresses({worker_.address()});
   ASSERT_TRUE(WaitForState(WorkerState::kServing));
