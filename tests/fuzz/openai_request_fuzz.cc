@@ -3,6 +3,7 @@
 // an error in JSON; and a worker's answer with the body's text is JSON, too.
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -41,7 +42,10 @@ void CheckEmbeddings(std::string_view body) {
     openai::ErrorForm form = RouteId::kEmbeddings;
     form.names.as_written = true;
     const auto error = nlohmann::json::parse(openai::ErrorBody(form, call.status()));
-    CONTINUO_CHECK(error["error"]["message"].is_string());
+    CONTINUO_CHECK((form.style == continuo::gateway::openai::ErrorStyle::kOpenInference
+                        ? error["error"]
+                        : error["error"]["message"])
+                       .is_string());
     return;
   }
   int next = 0;
@@ -62,19 +66,34 @@ void CheckEmbeddings(std::string_view body) {
   CONTINUO_CHECK(nlohmann::json::accept(json));
 }
 
+// A request for inference has its JSON up to the first byte 0.
+continuo::gateway::openai::HttpRequest RequestOf(RouteId route, std::string_view body) {
+  continuo::gateway::openai::HttpRequest request;
+  request.target("/v2/models/m/infer");
+  const size_t end = body.find('\0');
+  if (route == RouteId::kInfer && end != body.npos) {
+    request.set("Inference-Header-Content-Length", std::to_string(end));
+    request.body().append(body.substr(0, end)).append(body.substr(end + 1));
+  } else {
+    request.body() = body;
+  }
+  return request;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  constexpr RouteId kRoutes[] = {RouteId::kChat, RouteId::kCompletions, RouteId::kMessages,
-                                 RouteId::kResponses};
+  constexpr RouteId kRoutes[] = {RouteId::kChat,      RouteId::kCompletions,   RouteId::kMessages,
+                                 RouteId::kResponses, RouteId::kEmbeddings,    RouteId::kInfer,
+                                 RouteId::kGenerate,  RouteId::kGenerateStream};
   const std::string_view body(reinterpret_cast<const char*>(data + 1), size - 1);
-  if (data[0] % 8 == 4) {
+  const RouteId route = kRoutes[data[0] % std::size(kRoutes)];
+  if (route == RouteId::kEmbeddings) {
     CheckEmbeddings(body);
     return 0;
   }
-  const RouteId route = kRoutes[data[0] % 4];
-  const auto call = continuo::gateway::openai::ReadCall(route, body);
+  const auto call = continuo::gateway::openai::ReadCall(route, RequestOf(route, body));
   continuo::gateway::openai::ErrorForm form = route;
   form.names.as_written = !call.ok();
   if (!call.ok()) {
@@ -104,7 +123,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string events;
   answer->Add(static_cast<int>(call->requests.size()) - 1, response, &events);
   if (!call->stream) {
-    CONTINUO_CHECK(nlohmann::json::accept(absl::StrJoin(answer->TakeBody(), "")));
+    std::vector<std::string> parts = answer->TakeBody();
+    // Outputs as bytes are no JSON.
+    if (answer->body_form().content_type != "application/json") parts.pop_back();
+    CONTINUO_CHECK(nlohmann::json::accept(absl::StrJoin(parts, "")));
     return 0;
   }
   // The end, or a failure, of an answer with a second part.

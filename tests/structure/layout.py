@@ -118,8 +118,9 @@ ALLOWED = {
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "
                        "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
-    "services/gateway/kserve": "services/base services/common/grpc services/protocol proto services/gateway/grpc "
-                               "services/gateway/openai/json services/gateway/relay",
+    "services/gateway/kserve/call": "services/base services/protocol proto services/gateway/openai/json",
+    "services/gateway/kserve": "services/gateway/kserve/call services/base services/common/grpc services/protocol proto services/gateway/grpc "
+                               "services/gateway/relay",
     "services/gateway/identity": "services/base services/protocol",
     "services/gateway/requests": "services/base services/protocol proto",
     "services/gateway/routing": "services/base services/protocol proto",
@@ -142,7 +143,7 @@ ALLOWED = {
                                "services/gateway/admission services/gateway/discovery services/gateway/relay "
                                "services/gateway/routing",
     "services/gateway/openai/json": "services/base services/protocol proto",
-    "services/gateway/openai/answer": "services/base proto services/gateway/openai/json",
+    "services/gateway/openai/answer": "services/base proto services/gateway/kserve/call services/gateway/openai/json",
     "services/gateway/openai/messages": "services/base services/protocol proto services/gateway/openai/answer "
                                         "services/gateway/openai/json",
     "services/gateway/openai/responses": "services/base services/protocol proto services/gateway/openai/answer "
@@ -154,14 +155,15 @@ ALLOWED = {
     "services/gateway/openai/http": "services/base services/base/net",
     "services/gateway/openai/live": "services/base services/protocol services/gateway/openai/answer "
                                     "services/gateway/openai/http services/gateway/openai/json",
+    "services/gateway/openai/routes": "",
     "services/gateway/openai/page": "services/base services/gateway/openai/http",
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "
                                      "services/gateway/openai/json services/gateway/relay services/gateway/routing",
-    "services/gateway/openai": "services/base services/protocol proto services/gateway/openai/json "
+    "services/gateway/openai": "services/base services/protocol proto services/gateway/kserve/call services/gateway/openai/json "
                                "services/gateway/openai/answer services/gateway/openai/embeddings "
                                "services/gateway/openai/live "
                                "services/gateway/openai/messages "
-                               "services/gateway/openai/page services/gateway/openai/responses "
+                               "services/gateway/openai/page services/gateway/openai/responses services/gateway/openai/routes "
                                "services/gateway/openai/steps services/gateway/openai/stream "
                                "services/gateway/openai/http services/gateway/identity services/gateway/relay "
                                "services/gateway/routing",

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "services/gateway/grpc/open_calls.h"
-#include "services/gateway/kserve/infer_answer.h"
-#include "services/gateway/kserve/infer_request.h"
+#include "services/gateway/kserve/call/infer_answer.h"
+#include "services/gateway/kserve/call/infer_request.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 

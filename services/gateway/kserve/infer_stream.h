@@ -11,8 +11,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "services/gateway/grpc/open_calls.h"
-#include "services/gateway/kserve/infer_answer.h"
-#include "services/gateway/kserve/infer_request.h"
+#include "services/gateway/kserve/call/infer_answer.h"
+#include "services/gateway/kserve/call/infer_request.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 

@@ -1,48 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/kserve/kserve_service.h"
 
-#include <algorithm>
-#include <initializer_list>
-
-#include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/end_unary.h"
 #include "services/common/grpc/message_bytes.h"
 #include "services/gateway/grpc/client_call.h"
+#include "services/gateway/kserve/call/served.h"
 #include "services/gateway/kserve/infer_call.h"
-#include "services/gateway/kserve/infer_request.h"
 #include "services/gateway/kserve/infer_stream.h"
-#include "services/protocol/error.h"
 
 namespace continuo::gateway::kserve {
 namespace {
 
 using Models = std::vector<v1::Model>;
-
-const v1::Model* Find(const Models& models, const std::string& name) {
-  const auto at =
-      std::ranges::find_if(models, [&](const v1::Model& model) { return model.name() == name; });
-  return at == models.end() ? nullptr : &*at;
-}
-
-bool IsVersion(const std::string& version) { return version.empty() || version == kVersion; }
-
-absl::Status CheckServed(const Models& models, const std::string& name,
-                         const std::string& version) {
-  if (Find(models, name) != nullptr && IsVersion(version)) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("model \"", name, "\", version \"", version, "\" is not served here"));
-}
-
-using Metadata = inference::ModelMetadataResponse::TensorMetadata;
-
-Metadata Described(const char* name, const char* datatype, int64_t size) {
-  Metadata tensor;
-  tensor.set_name(name);
-  tensor.set_datatype(datatype);
-  tensor.add_shape(size);
-  return tensor;
-}
 
 }  // namespace
 
@@ -88,10 +58,8 @@ grpc::ServerUnaryReactor* KserveService::ModelReady(grpc::CallbackServerContext*
       context, *bytes, response,
       [](const auto& request,
          const Models& models) -> absl::StatusOr<inference::ModelReadyResponse> {
-        const v1::Model* const model = Find(models, request.name());
         inference::ModelReadyResponse answer;
-        answer.set_ready(model != nullptr && model->num_workers() > 0 &&
-                         IsVersion(request.version()));
+        answer.set_ready(IsReady(models, request.name(), request.version()));
         return answer;
       });
 }
@@ -102,11 +70,7 @@ grpc::ServerUnaryReactor* KserveService::ServerMetadata(grpc::CallbackServerCont
   return AnswerKnown<inference::ServerMetadataRequest>(
       context, *bytes, response,
       [this](const auto&, const Models&) -> absl::StatusOr<inference::ServerMetadataResponse> {
-        inference::ServerMetadataResponse answer;
-        answer.set_name("continuo");
-        answer.set_version(dependencies_.version);
-        answer.add_extensions("model_repository");
-        return answer;
+        return ServerMetadataOf(dependencies_.version);
       });
 }
 
@@ -114,25 +78,8 @@ grpc::ServerUnaryReactor* KserveService::ModelMetadata(grpc::CallbackServerConte
                                                        const grpc::ByteBuffer* bytes,
                                                        grpc::ByteBuffer* response) {
   return AnswerKnown<inference::ModelMetadataRequest>(
-      context, *bytes, response,
-      [](const auto& request,
-         const Models& models) -> absl::StatusOr<inference::ModelMetadataResponse> {
-        RETURN_IF_ERROR(CheckServed(models, request.name(), request.version()));
-        inference::ModelMetadataResponse answer;
-        answer.set_name(request.name());
-        answer.add_versions(kVersion);
-        answer.set_platform("continuo");
-        for (const Metadata& tensor :
-             {Described(kTextInput, "BYTES", 1), Described(kInputIds, "INT64", -1),
-              Described(kStream, "BOOL", 1), Described(kSamplingParameters, "BYTES", 1)}) {
-          *answer.add_inputs() = tensor;
-        }
-        for (const Metadata& tensor :
-             {Described(kTextOutput, "BYTES", -1), Described(kFinishReason, "BYTES", -1),
-              Described(kNumInputTokens, "UINT32", 1), Described(kNumOutputTokens, "UINT32", 1)}) {
-          *answer.add_outputs() = tensor;
-        }
-        return answer;
+      context, *bytes, response, [](const auto& request, const Models& models) {
+        return ModelMetadataOf(models, request.name(), request.version());
       });
 }
 
@@ -141,22 +88,7 @@ grpc::ServerUnaryReactor* KserveService::RepositoryIndex(grpc::CallbackServerCon
                                                          grpc::ByteBuffer* response) {
   return AnswerKnown<inference::RepositoryIndexRequest>(
       context, *bytes, response,
-      [](const auto& request,
-         const Models& models) -> absl::StatusOr<inference::RepositoryIndexResponse> {
-        if (!request.repository_name().empty()) {
-          return protocol::FieldError("repository_name", "has to be empty: there is one");
-        }
-        inference::RepositoryIndexResponse answer;
-        for (const v1::Model& model : models) {
-          if (request.ready() && model.num_workers() == 0) continue;
-          auto* const index = answer.add_models();
-          index->set_name(model.name());
-          index->set_version(kVersion);
-          index->set_state(model.num_workers() > 0 ? "READY" : "UNAVAILABLE");
-          if (model.num_workers() == 0) index->set_reason("no worker has it");
-        }
-        return answer;
-      });
+      [](const auto& request, const Models& models) { return RepositoryIndexOf(models, request); });
 }
 
 grpc::ServerUnaryReactor* KserveService::ModelInfer(grpc::CallbackServerContext* context,

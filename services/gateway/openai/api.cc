@@ -16,10 +16,11 @@
 #include "services/gateway/openai/http/request_target.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/json/json_fields.h"
+#include "services/gateway/openai/kserve_api.h"
 #include "services/gateway/openai/models_json.h"
 #include "services/gateway/openai/page/page.h"
-#include "services/gateway/openai/routes.h"
-#include "services/gateway/openai/unknown_path.h"
+#include "services/gateway/openai/routes/routes.h"
+#include "services/gateway/openai/routes/unknown_path.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -71,12 +72,13 @@ ErrorForm Api::FormOf(const HttpRequest& header) const {
     case RouteId::kModels:
     case RouteId::kModel:
       // Both APIs have these paths, or have paths that are not served.
-      form.is_anthropics = !header["anthropic-version"].empty();
+      if (!header["anthropic-version"].empty()) form.style = ErrorStyle::kAnthropic;
       break;
     default:
       break;
   }
-  if (form.is_anthropics) form.request_id = dependencies_.service->MakeRequestId();
+  if (form.style == ErrorStyle::kAnthropic)
+    form.request_id = dependencies_.service->MakeRequestId();
   return form;
 }
 
@@ -195,6 +197,21 @@ HttpResponse Api::Ready() const {
           .body = ErrorJson(503, "no worker takes requests", "no_worker")};
 }
 
+HttpResponse Api::Served(RouteId route, const HttpRequest& request) {
+  const ClientCall call = CallOf(request, dependencies_.clock->Now());
+  KserveInfo info = {.is_ready = dependencies_.ready(), .gateway_version = dependencies_.version};
+  // Probes have no key, and ask for no model.
+  if (route != RouteId::kInferenceLive && route != RouteId::kInferenceReady) {
+    info.models = dependencies_.models(call);
+  }
+  absl::StatusOr<HttpResponse> response =
+      TellServed(info, route, View(request.target()), request.body());
+  if (response.ok()) return *std::move(response);
+  dependencies_.service->OnRejected("", call.correlation_id,
+                                    WithoutClientsWords(response.status()));
+  return ErrorResponse(route, response.status(), {});
+}
+
 HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
   const std::string_view path = View(request.target());
   switch (route.id) {
@@ -218,6 +235,13 @@ HttpResponse Api::Get(const Route& route, const HttpRequest& request) {
     case RouteId::kMetrics:
       return dependencies_.metrics ? Text(200, dependencies_.metrics())
                                    : Text(404, "metrics have a port of their own\n");
+    case RouteId::kInferenceServer:
+    case RouteId::kInferenceLive:
+    case RouteId::kInferenceReady:
+    case RouteId::kRepositoryIndex:
+    case RouteId::kInferenceModel:
+    case RouteId::kInferenceModelReady:
+      return Served(route.id, request);
     case RouteId::kLoadMetrics:
       return Text(200, dependencies_.load_metrics());
     default:
@@ -245,6 +269,9 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
     case RouteId::kCompletions:
     case RouteId::kMessages:
     case RouteId::kResponses:
+    case RouteId::kInfer:
+    case RouteId::kGenerate:
+    case RouteId::kGenerateStream:
       co_await generations_.Serve(connection, FormOf(request), std::move(request));
       co_return;
     case RouteId::kTokenize:

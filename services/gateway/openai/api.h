@@ -18,7 +18,7 @@
 #include "services/gateway/openai/generate_api.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/live/live_api.h"
-#include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/routes/routes.h"
 #include "services/gateway/openai/steps/steps_api.h"
 #include "services/gateway/openai/text_api.h"
 #include "services/gateway/relay/generate_service.h"
@@ -70,6 +70,8 @@ class Api : public HttpHandler {
   bool IsOfAForeignPage(const HttpRequest& header) const;
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
+  // What the Open Inference Protocol tells of models.
+  HttpResponse Served(RouteId route, const HttpRequest& request);
   HttpResponse Get(const Route& route, const HttpRequest& request);
   // For probes: tells whether a worker takes requests.
   HttpResponse Ready() const;

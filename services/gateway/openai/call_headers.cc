@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/call_headers.h"
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -42,7 +44,9 @@ ClientCall CallOf(const HttpRequest& request, absl::Time now) {
 
 std::string DigestOfBody(const HttpRequest& request) {
   const auto path = request.target();
-  const std::string_view parts[] = {{path.data(), path.size()}, request.body()};
+  std::vector<std::string_view> parts = {{path.data(), path.size()}, request.body()};
+  const std::string division = ValueOf(request, kInferenceHeaderLength);
+  if (!division.empty()) parts.emplace_back(division);
   return DigestOf(parts);
 }
 

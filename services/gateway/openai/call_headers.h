@@ -20,7 +20,10 @@ namespace continuo::gateway::openai {
 // many generations the request becomes.
 ClientCall CallOf(const HttpRequest& request, absl::Time now);
 
-// The digest of what the request asks for: its path and its body.
+// The header that tells how much of the body of a request for inference is JSON.
+inline constexpr char kInferenceHeaderLength[] = "inference-header-content-length";
+
+// The digest of what the request asks for: its path, its body, and how that is divided.
 std::string DigestOfBody(const HttpRequest& request);
 
 // What `x-event-ids` says of the events of a stream: true, false, or nothing. INVALID_ARGUMENT for

@@ -4,9 +4,14 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "services/base/status_macros.h"
+#include "services/gateway/kserve/call/answer_json.h"
+#include "services/gateway/kserve/call/infer_json.h"
 #include "services/gateway/openai/answer/completions_answer.h"
+#include "services/gateway/openai/answer/kserve_answer.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/messages/messages_answer.h"
 #include "services/gateway/openai/messages/messages_error.h"
@@ -78,6 +83,67 @@ absl::StatusOr<HttpCall> ReadResponsesCall(std::string_view body) {
   return call;
 }
 
+// Tensors stand behind as many bytes of JSON; nullopt where the header does not say it.
+absl::StatusOr<std::optional<uint64_t>> JsonBytesOf(const HttpRequest& request) {
+  const auto value = request[kInferenceHeaderLength];
+  if (value.empty()) return std::nullopt;
+  uint64_t bytes;
+  if (!absl::SimpleAtoi(absl::string_view(value.data(), value.size()), &bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kInferenceHeaderLength, " is no number of bytes"));
+  }
+  return bytes;
+}
+
+absl::StatusOr<HttpCall> ReadInferenceCall(RouteId route, const HttpRequest& request) {
+  const auto target = request.target();
+  const InferencePath path = InferencePathOf({target.data(), target.size()});
+  const kserve::ServedName name = {.model = std::string(path.model),
+                                   .version = std::string(path.version)};
+  kserve::InferCall read;
+  std::optional<kserve::BinaryOutputs> binary;
+  if (route == RouteId::kInfer) {
+    ASSIGN_OR_RETURN(const std::optional<uint64_t> json_bytes, JsonBytesOf(request));
+    ASSIGN_OR_RETURN(kserve::HttpInferCall infer,
+                     kserve::ReadInferJson(name, request.body(), json_bytes));
+    read = std::move(infer.call);
+    binary = std::move(infer.binary);
+  } else {
+    ASSIGN_OR_RETURN(
+        read, kserve::ReadGenerateJson(name, request.body(), route == RouteId::kGenerateStream));
+  }
+  HttpCall call;
+  call.stream = read.stream;
+  call.num_copies = read.echo.empty() ? 1 : 2;
+  call.names = read.names;
+  call.requests.push_back(std::exchange(read.request, {}));
+  call.make_answer = [read = std::move(read), binary = std::move(binary)](
+                         std::string /*id*/, std::string /*model*/, int64_t /*created*/) {
+    return std::make_unique<KserveAnswer>(read, binary);
+  };
+  return call;
+}
+
+ErrorStyle StyleOf(RouteId route) {
+  switch (route) {
+    case RouteId::kMessages:
+    case RouteId::kCountTokens:
+      return ErrorStyle::kAnthropic;
+    case RouteId::kInferenceServer:
+    case RouteId::kInferenceLive:
+    case RouteId::kInferenceReady:
+    case RouteId::kRepositoryIndex:
+    case RouteId::kInferenceModel:
+    case RouteId::kInferenceModelReady:
+    case RouteId::kInfer:
+    case RouteId::kGenerate:
+    case RouteId::kGenerateStream:
+      return ErrorStyle::kOpenInference;
+    default:
+      return ErrorStyle::kOpenAi;
+  }
+}
+
 // The same error, with the field's name in the body of /v1/responses.
 absl::Status WithResponsesName(const std::vector<int>& tool_places, const absl::Status& status) {
   const std::string field = protocol::FieldOf(status);
@@ -86,18 +152,27 @@ absl::Status WithResponsesName(const std::vector<int>& tool_places, const absl::
 
 }  // namespace
 
-ErrorForm::ErrorForm(RouteId route)
-    : route(route), is_anthropics(route == RouteId::kMessages || route == RouteId::kCountTokens) {}
+ErrorForm::ErrorForm(RouteId route) : route(route), style(StyleOf(route)) {}
 
 std::string ErrorBody(const ErrorForm& form, int http_status, std::string_view message,
                       std::string_view code) {
-  return form.is_anthropics ? MessagesErrorJson(http_status, message, form.request_id)
-                            : ErrorJson(http_status, message, code);
+  switch (form.style) {
+    case ErrorStyle::kAnthropic:
+      return MessagesErrorJson(http_status, message, form.request_id);
+    case ErrorStyle::kOpenInference:
+      return kserve::InferErrorJson(message);
+    case ErrorStyle::kOpenAi:
+      break;
+  }
+  return ErrorJson(http_status, message, code);
 }
 
 std::string ErrorBody(const ErrorForm& form, const absl::Status& status) {
-  if (form.is_anthropics) {
+  if (form.style == ErrorStyle::kAnthropic) {
     return MessagesErrorJson(form.names, status, form.request_id);
+  }
+  if (form.style == ErrorStyle::kOpenInference) {
+    return kserve::InferErrorJson(MessageOf(form.names, status));
   }
   if (form.route == RouteId::kResponses && !form.names.as_written) {
     ParamNames names;
@@ -113,7 +188,7 @@ HttpHeaders SkippedToolsHeaders(const std::vector<std::string>& types) {
 }
 
 HttpHeaders IdHeaders(const ErrorForm& form) {
-  if (!form.is_anthropics) return {};
+  if (form.style != ErrorStyle::kAnthropic) return {};
   return {{"request-id", form.request_id}};
 }
 
@@ -143,8 +218,13 @@ HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateRe
   return headers;
 }
 
-absl::StatusOr<HttpCall> ReadCall(RouteId route, std::string_view body) {
+absl::StatusOr<HttpCall> ReadCall(RouteId route, const HttpRequest& request) {
+  const std::string_view body = request.body();
   switch (route) {
+    case RouteId::kInfer:
+    case RouteId::kGenerate:
+    case RouteId::kGenerateStream:
+      return ReadInferenceCall(route, request);
     case RouteId::kCompletions:
       return ReadCompletions(Endpoint::kCompletions, body);
     case RouteId::kMessages:

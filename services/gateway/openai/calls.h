@@ -18,16 +18,19 @@
 #include "services/gateway/openai/answer/answer.h"
 #include "services/gateway/openai/http/http_message.h"
 #include "services/gateway/openai/json/request_json.h"
-#include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/routes/routes.h"
 
 namespace continuo::gateway::openai {
+
+// Whose form errors have.
+enum class ErrorStyle { kOpenAi, kAnthropic, kOpenInference };
 
 // How the errors of a call are told.
 struct ErrorForm {
   ErrorForm(RouteId route);  // NOLINT: a call that was not read
 
   RouteId route;
-  bool is_anthropics = false;  // else it is OpenAI's
+  ErrorStyle style;
   ParamNames names;
   std::string request_id;  // of Anthropic's form alone
 };
@@ -65,7 +68,8 @@ struct HttpCall {
 // the fingerprint of the worker, where the response has it, and the one before if that was another.
 HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateResponse* response);
 
-// INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
-absl::StatusOr<HttpCall> ReadCall(RouteId route, std::string_view body);
+// The target of the request is in the form of PathOf. INVALID_ARGUMENT names the member (FieldOf),
+// as the body has it, if one is wrong.
+absl::StatusOr<HttpCall> ReadCall(RouteId route, const HttpRequest& request);
 
 }  // namespace continuo::gateway::openai

@@ -81,7 +81,7 @@ std::shared_ptr<GenerationQueue> GenerateApi::MakeQueue(HttpConnection& connecti
 }
 
 std::string GenerateApi::MakeId(const ErrorForm& form) const {
-  return form.is_anthropics ? form.request_id : options_.service->MakeRequestId();
+  return form.style == ErrorStyle::kAnthropic ? form.request_id : options_.service->MakeRequestId();
 }
 
 void GenerateApi::Prepare(Running& call, v1::GenerateResponse* response) {
@@ -105,7 +105,7 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
                                                  route, request, call, &start);
   // The client's own id stands for nothing here but itself: several requests may have it.
   const std::string id = start.identity.request_id;
-  if (errors.is_anthropics) errors.request_id = id;
+  if (errors.style == ErrorStyle::kAnthropic) errors.request_id = id;
   HttpHeaders headers = IdHeaders(errors);
   if (request["x-request-id"].empty()) headers.emplace_back("x-request-id", id);
   ReplayLimiter::Place replay;
@@ -214,6 +214,9 @@ asio::awaitable<void> GenerateApi::Collect(HttpConnection& connection, Generatio
   if (status.ok()) {
     response.headers = std::move(call.headers);
     response.more = answer.TakeBody();
+    BodyForm form = answer.body_form();
+    response.content_type = std::move(form.content_type);
+    for (auto& header : form.headers) response.headers.push_back(std::move(header));
   } else {
     queue.Cancel(excess);
     answer.TakeBody();

@@ -20,7 +20,7 @@ absl::StatusOr<HttpCall> ReadAndStart(const StartDependencies& dependencies, Rou
     start->identity.body = DigestOfBody(request);
     start->is_keyed = true;
   }
-  ASSIGN_OR_RETURN(HttpCall parsed, ReadCall(route, request.body()));
+  ASSIGN_OR_RETURN(HttpCall parsed, ReadCall(route, request));
   if (!parsed.stream) return parsed;
   ASSIGN_OR_RETURN(const std::optional<bool> header, EventIdsOf(request));
   start->has_ids = parsed.event_ids.value_or(header.value_or(dependencies.event_ids));

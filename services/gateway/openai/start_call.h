@@ -6,7 +6,7 @@
 #include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/http/http_connection.h"
-#include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/routes/routes.h"
 #include "services/gateway/openai/stream/call_start.h"
 #include "services/gateway/relay/generate_service.h"
 

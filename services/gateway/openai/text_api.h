@@ -11,7 +11,7 @@
 #include "services/base/clock.h"
 #include "services/gateway/openai/http/asked_calls.h"
 #include "services/gateway/openai/http/http_connection.h"
-#include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/routes/routes.h"
 #include "services/gateway/relay/text_service.h"
 
 namespace continuo::gateway::openai {

@@ -204,8 +204,8 @@ class ClientsTest(unittest.TestCase):
         self.assertNotIn("model_not_found", told.get("path", ""))
         self.wait_until_idle()
 
-    def python(self, script, **keywords):
-        self.check(INSTALLED / "python/bin/python", HERE / script, **keywords)
+    def python(self, script, interpreter="python", **keywords):
+        self.check(INSTALLED / interpreter / "bin/python", HERE / script, **keywords)
 
     def node(self, script, **keywords):
         # Modules are looked for beside the script.

@@ -53,10 +53,15 @@ class PythonTest(ClientsTest):
                     names="chat streamed usage streamed_usage stopped long",
                     too_long=("ModelHTTPError", TOO_LONG), model="model_not_found")
 
-    @PYTHON
+    @installed("inference", "this client")
     def test_triton(self):
-        self.python("triton_client.py", names="completion models", too_long="1024",
+        self.python("triton_client.py", interpreter="inference", names="completion models", too_long="1024",
                     model='model "another" is not served here', key="UNAUTHENTICATED")
+
+    @installed("inference", "this client")
+    def test_kserve(self):
+        self.python("kserve_client.py", interpreter="inference", names="completion", too_long="1024",
+                    model="is not served here", key="401")
 
     @PYTHON
     def test_guidance(self):

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any ModelInferRequest, as bytes, gives a generation that can be sent and answered, or an error that
-// names what is wrong.
+// Any ModelInferRequest, as bytes, gives a generation that can be sent and answered, or an error
+// that names what is wrong.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "services/base/check.h"
-#include "services/gateway/kserve/infer_answer.h"
-#include "services/gateway/kserve/infer_request.h"
+#include "services/gateway/kserve/call/infer_answer.h"
+#include "services/gateway/kserve/call/infer_request.h"
 
 namespace kserve = continuo::gateway::kserve;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/kserve/infer_answer.h"
+#include "services/gateway/kserve/call/infer_answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

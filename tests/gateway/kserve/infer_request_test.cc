@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/kserve/infer_request.h"
+#include "services/gateway/kserve/call/infer_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "services/gateway/kserve/infer_tensor.h"
+#include "services/gateway/kserve/call/infer_tensor.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::kserve {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,12 @@
 namespace continuo::gateway::openai {
 
 using OrderedJson = nlohmann::ordered_json;
+
+// What an answer in one piece says of its body.
+struct BodyForm {
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
 
 // The answer to one HTTP call in the form of its API: events of a stream, or one body. It is made
 // of the responses to all its prompts, which may come in any order. No I/O; not thread-safe.
@@ -36,6 +43,9 @@ class Answer {
   // Called after the last response without a stream: returns the parts of the body and keeps
   // nothing.
   virtual std::vector<std::string> TakeBody() = 0;
+
+  // Called after TakeBody.
+  virtual BodyForm body_form() const { return {}; }
 
   // Called before a response is added: events that tell their number go on from this one.
   virtual void set_num_events(int64_t /*number*/) {}

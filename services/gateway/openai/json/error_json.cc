@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "services/protocol/error.h"
 
@@ -107,30 +108,30 @@ std::optional<int> RetryAfterOf(const absl::Status& status) {
   return std::nullopt;
 }
 
-std::string ErrorJson(const ParamNames& names, const absl::Status& status) {
-  const int http_status = HttpStatusOf(status);
+std::string MessageOf(const ParamNames& names, const absl::Status& status) {
   std::string message(status.message());
+  // A message without a reason may come from a library and disclose anything.
+  if (HttpStatusOf(status) == 500 && protocol::ReasonOf(status).empty()) {
+    return "the server had an error while it processed the request";
+  }
+  const std::string field = protocol::FieldOf(status), prefix = field + ": ";
+  if (field.empty() || !message.starts_with(prefix)) return message;
+  message.erase(0, prefix.size());
+  if (names.max_completion_tokens && !names.as_written) {
+    message = absl::StrReplaceAll(message, {{"max_tokens", "max_completion_tokens"}});
+  }
+  const bool is_of_context = protocol::ReasonOf(status) == protocol::kReasonContextTooLong;
+  return is_of_context ? message : absl::StrCat(ParamOf(names, field), ": ", message);
+}
+
+std::string ErrorJson(const ParamNames& names, const absl::Status& status) {
   OrderedJson param;
   if (const std::string field = protocol::FieldOf(status); !field.empty()) {
-    const std::string name = ParamOf(names, field);
-    param = name;
-    const std::string prefix = field + ": ";
-    if (message.starts_with(prefix)) {
-      message.erase(0, prefix.size());
-      if (names.max_completion_tokens && !names.as_written) {
-        message = absl::StrReplaceAll(message, {{"max_tokens", "max_completion_tokens"}});
-      }
-      const bool is_of_context = protocol::ReasonOf(status) == protocol::kReasonContextTooLong;
-      if (!is_of_context) message = name + ": " + message;
-    }
+    param = ParamOf(names, field);
   } else if (absl::IsNotFound(status)) {
     param = "model";
   }
-  // A message without a reason may come from a library and disclose anything.
-  if (http_status == 500 && protocol::ReasonOf(status).empty()) {
-    message = "the server had an error while it processed the request";
-  }
-  return Dump(http_status, message, std::move(param), CodeOf(status));
+  return Dump(HttpStatusOf(status), MessageOf(names, status), std::move(param), CodeOf(status));
 }
 
 absl::Status WithField(const absl::Status& status, std::string_view field) {

@@ -33,6 +33,9 @@ std::optional<int> RetryAfterOf(const absl::Status& status);
 // libraries look for. An internal failure gets a message that discloses nothing of the inside.
 std::string ErrorJson(const ParamNames& names, const absl::Status& status);
 
+// The message alone, with the client's name of the field in front.
+std::string MessageOf(const ParamNames& names, const absl::Status& status);
+
 // The same for an error of HTTP itself.
 std::string ErrorJson(int http_status, std::string_view message, std::string_view code);
 

@@ -8,7 +8,7 @@
 
 #include "continuo/v1/inference.pb.h"
 #include "inference/grpc_service.pb.h"
-#include "services/gateway/kserve/infer_request.h"
+#include "services/gateway/kserve/call/infer_request.h"
 
 namespace continuo::gateway::kserve {
 

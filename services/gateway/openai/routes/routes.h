@@ -26,6 +26,17 @@ enum class RouteId {
   kTokenize,
   kDetokenize,
   kEmbeddings,
+  // The Open Inference Protocol. The paths from kInferenceModel on have the model's name, and may
+  // have its version.
+  kInferenceServer,
+  kInferenceLive,
+  kInferenceReady,
+  kRepositoryIndex,
+  kInferenceModel,
+  kInferenceModelReady,
+  kInfer,
+  kGenerate,
+  kGenerateStream,
   kTokenizerInfo,
   kHealth,
   kHealthz,
@@ -55,6 +66,13 @@ std::string_view ModelNameOf(std::string_view path);
 
 // The response's id in a path of RouteId::kResponse or RouteId::kCancelResponse.
 std::string_view ResponseIdOf(std::string_view path);
+
+// The model and its version in a path of RouteId::kInferenceModel to kGenerateStream; the version
+// is empty where the path has none.
+struct InferencePath {
+  std::string_view model, version;
+};
+InferencePath InferencePathOf(std::string_view path);
 
 // True if the method may be used with the route. OPTIONS always may.
 bool Takes(const Route& route, boost::beast::http::verb method);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/routes/routes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,6 +35,33 @@ constexpr Route kRoutes[] = {
      .takes_post = true,
      .needs_key = true},
     {.id = RouteId::kEmbeddings, .path = "/v1/embeddings", .takes_post = true, .needs_key = true},
+    {.id = RouteId::kInferenceServer, .path = "/v2", .takes_get = true, .needs_key = true},
+    {.id = RouteId::kInferenceLive, .path = "/v2/health/live", .takes_get = true},
+    {.id = RouteId::kInferenceReady, .path = "/v2/health/ready", .takes_get = true},
+    {.id = RouteId::kRepositoryIndex,
+     .path = "/v2/repository/index",
+     .takes_post = true,
+     .needs_key = true},
+    {.id = RouteId::kInferenceModel,
+     .path = "/v2/models/{model}",
+     .takes_get = true,
+     .needs_key = true},
+    {.id = RouteId::kInferenceModelReady,
+     .path = "/v2/models/{model}/ready",
+     .takes_get = true,
+     .needs_key = true},
+    {.id = RouteId::kInfer,
+     .path = "/v2/models/{model}/infer",
+     .takes_post = true,
+     .needs_key = true},
+    {.id = RouteId::kGenerate,
+     .path = "/v2/models/{model}/generate",
+     .takes_post = true,
+     .needs_key = true},
+    {.id = RouteId::kGenerateStream,
+     .path = "/v2/models/{model}/generate_stream",
+     .takes_post = true,
+     .needs_key = true},
     {.id = RouteId::kModels, .path = "/v1/models", .takes_get = true, .needs_key = true},
     {.id = RouteId::kModel, .path = "/v1/models/{model}", .takes_get = true, .needs_key = true},
     {.id = RouteId::kSteps, .path = "/v1/steps", .takes_get = true, .needs_key = true},
@@ -59,9 +87,33 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kLoadMetrics, .path = "/metrics/load", .takes_get = true},
 };
 
+constexpr std::string_view kInferencePrefix = "/v2/models/", kVersions = "/versions/";
+
+// What is asked for at the end of a path of a model of the Open Inference Protocol.
+constexpr std::pair<std::string_view, RouteId> kInferenceEnds[] = {
+    {"/ready", RouteId::kInferenceModelReady},
+    {"/infer", RouteId::kInfer},
+    {"/generate", RouteId::kGenerate},
+    {"/generate_stream", RouteId::kGenerateStream},
+};
+
+// The route of the path, from which its end is taken.
+RouteId TakeInferenceEnd(std::string_view* path) {
+  for (const auto& [end, id] : kInferenceEnds) {
+    if (!path->ends_with(end)) continue;
+    path->remove_suffix(end.size());
+    return id;
+  }
+  return RouteId::kInferenceModel;
+}
+
 // The route whose path has a name in it; kPage where it has none.
 RouteId NamedRoute(std::string_view path) {
   if (path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix)) return RouteId::kModel;
+  if (path.starts_with(kInferencePrefix)) {
+    if (InferencePathOf(path).model.empty()) return RouteId::kPage;
+    return TakeInferenceEnd(&path);
+  }
   const std::string_view response = ResponseIdOf(path);
   if (response.empty() || response.find('/') != std::string_view::npos) return RouteId::kPage;
   const bool is_whole = kResponsePrefix.size() + response.size() == path.size();
@@ -86,6 +138,18 @@ std::string_view ResponseIdOf(std::string_view path) {
   path.remove_prefix(kResponsePrefix.size());
   if (path.ends_with(kCancel)) path.remove_suffix(kCancel.size());
   return path;
+}
+
+InferencePath InferencePathOf(std::string_view path) {
+  TakeInferenceEnd(&path);
+  // A path that is shorter than the prefix has no model.
+  path.remove_prefix(std::min(path.size(), kInferencePrefix.size()));
+  const size_t versions = path.rfind(kVersions);
+  if (versions == std::string_view::npos) return {.model = path, .version = {}};
+  const std::string_view version = path.substr(versions + kVersions.size());
+  // A name may be a path itself.
+  if (version.empty() || version.find('/') != version.npos) return {.model = path, .version = {}};
+  return {.model = path.substr(0, versions), .version = version};
 }
 
 std::string_view ModelNameOf(std::string_view path) { return path.substr(kModelPrefix.size()); }

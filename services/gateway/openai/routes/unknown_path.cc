@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/unknown_path.h"
+#include "services/gateway/openai/routes/unknown_path.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "services/gateway/openai/routes.h"
+#include "services/gateway/openai/routes/routes.h"
 
 namespace continuo::gateway::openai {
 

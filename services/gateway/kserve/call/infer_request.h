@@ -3,11 +3,15 @@
 
 // Converts requests of the Open Inference Protocol to GenerateRequests. Pure functions.
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.pb.h"
 #include "inference/grpc_service.pb.h"
+#include "services/gateway/openai/json/json_fields.h"
 #include "services/gateway/openai/json/request_json.h"
 
 namespace continuo::gateway::kserve {
@@ -41,13 +45,31 @@ struct InferCall {
   openai::ParamNames names;  // for errors
 };
 
+// A request in whatever form it came.
+struct InferMessage {
+  struct Input {
+    std::string name;
+    openai::Json elements;  // an array
+  };
+
+  std::string model, version, id;
+  std::vector<Input> inputs;
+  openai::Json parameters = openai::Json::object();
+  std::vector<std::string> outputs;  // that are asked for; none: those that come by themselves
+};
+
 // Reads a request. The prompt is `text_input`, one text, or `input_ids`. All else is a member of
 // the body of /v1/completions (docs/http.md): a tensor or parameter of that name, or a member of
 // the JSON object in `sampling_parameters`. `stream` (or `streaming`), `exclude_input_in_output`
 // and `return_…` say what the responses are like; Triton's `stop_words` and `random_seed` are known
 // too. INVALID_ARGUMENT names the tensor or member that is wrong, unknown or missing; NOT_FOUND a
 // version.
+absl::StatusOr<InferCall> ReadInfer(InferMessage message);
+// One that is no stream has one response.
 absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request);
+
+// Whether a tensor of this name has a meaning of its own, and is no member of /v1/completions.
+bool IsInput(std::string_view name);
 
 // The same error, with the client's name of the field.
 absl::Status WithClientsName(const InferCall& call, const absl::Status& status);

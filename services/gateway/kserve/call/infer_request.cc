@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/kserve/infer_request.h"
+#include "services/gateway/kserve/call/infer_request.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/gateway/kserve/infer_tensor.h"
+#include "services/gateway/kserve/call/infer_tensor.h"
 #include "services/gateway/openai/json/error_json.h"
 #include "services/gateway/openai/json/json_fields.h"
 #include "services/protocol/error.h"
@@ -19,6 +21,24 @@ using openai::Json;
 using protocol::FieldError;
 
 constexpr char kPrompt[] = "prompt";
+constexpr char kStreaming[] = "streaming";
+constexpr char kExcludesInput[] = "exclude_input_in_output";
+constexpr char kReturnsFinishReason[] = "return_finish_reason";
+constexpr char kReturnsNumInputTokens[] = "return_num_input_tokens";
+constexpr char kReturnsNumOutputTokens[] = "return_num_output_tokens";
+constexpr char kStopWords[] = "stop_words";
+constexpr char kRandomSeed[] = "random_seed";
+constexpr std::string_view kInputs[] = {kTextInput,
+                                        kInputIds,
+                                        kSamplingParameters,
+                                        kStream,
+                                        kStreaming,
+                                        kExcludesInput,
+                                        kReturnsFinishReason,
+                                        kReturnsNumInputTokens,
+                                        kReturnsNumOutputTokens,
+                                        kStopWords,
+                                        kRandomSeed};
 
 absl::Status SetMember(std::string_view name, Json value, Json* body) {
   // These are the request's own.
@@ -72,18 +92,18 @@ class TensorReader {
     if (name == kTextInput) return AddText(std::move(elements));
     if (name == kInputIds) return AddIds(std::move(elements));
     if (name == kSamplingParameters) return AddSampling(std::move(elements));
-    if (name == kStream || name == "streaming") return Set(name, elements, &call_.stream);
-    if (name == "exclude_input_in_output") {
+    if (name == kStream || name == kStreaming) return Set(name, elements, &call_.stream);
+    if (name == kExcludesInput) {
       excludes_input_ = true;
       return Set(name, elements, &*excludes_input_);
     }
-    if (name == "return_finish_reason") return Set(name, elements, &call_.has_finish_reason);
-    if (name == "return_num_input_tokens") return Set(name, elements, &call_.has_num_input_tokens);
-    if (name == "return_num_output_tokens") {
+    if (name == kReturnsFinishReason) return Set(name, elements, &call_.has_finish_reason);
+    if (name == kReturnsNumInputTokens) return Set(name, elements, &call_.has_num_input_tokens);
+    if (name == kReturnsNumOutputTokens) {
       return Set(name, elements, &call_.has_num_output_tokens);
     }
-    if (name == "stop_words") return SetMember("stop", std::move(elements), &body_);
-    const std::string_view member = name == "random_seed" ? std::string_view("seed") : name;
+    if (name == kStopWords) return SetMember("stop", std::move(elements), &body_);
+    const std::string_view member = name == kRandomSeed ? std::string_view("seed") : name;
     if (elements.size() != 1) return SetMember(member, std::move(elements), &body_);
     return SetMember(member, std::move(elements.front()), &body_);
   }
@@ -92,8 +112,7 @@ class TensorReader {
     if (!prompt_.has_value()) return FieldError(kTextInput, "is missing, and so is input_ids");
     if (excludes_input_.has_value() && !*excludes_input_) {
       if (!prompt_->is_string()) {
-        return FieldError("exclude_input_in_output",
-                          "has to be true where the prompt is input_ids");
+        return FieldError(kExcludesInput, "has to be true where the prompt is input_ids");
       }
       call_.echo = prompt_->get<std::string>();
     }
@@ -146,25 +165,21 @@ class TensorReader {
 };
 
 // Chooses the outputs that are listed.
-absl::Status ReadOutputs(const inference::ModelInferRequest& request, InferCall* call) {
-  if (request.outputs().empty()) return absl::OkStatus();
+absl::Status ReadOutputs(const std::vector<std::string>& outputs, InferCall* call) {
+  if (outputs.empty()) return absl::OkStatus();
   call->has_text = call->has_finish_reason = false;
   call->has_num_input_tokens = call->has_num_output_tokens = false;
-  for (const auto& output : request.outputs()) {
-    if (!output.parameters().empty()) {
-      return FieldError(absl::StrCat("outputs.", output.name()), "has a parameter; none is known");
-    }
-    if (output.name() == kTextOutput) {
+  for (const std::string& name : outputs) {
+    if (name == kTextOutput) {
       call->has_text = true;
-    } else if (output.name() == kFinishReason) {
+    } else if (name == kFinishReason) {
       call->has_finish_reason = true;
-    } else if (output.name() == kNumInputTokens) {
+    } else if (name == kNumInputTokens) {
       call->has_num_input_tokens = true;
-    } else if (output.name() == kNumOutputTokens) {
+    } else if (name == kNumOutputTokens) {
       call->has_num_output_tokens = true;
     } else {
-      return FieldError("outputs",
-                        absl::StrCat("has \"", output.name(), "\", which no model gives"));
+      return FieldError("outputs", absl::StrCat("has \"", name, "\", which no model gives"));
     }
   }
   return absl::OkStatus();
@@ -184,48 +199,74 @@ absl::Status CheckForm(const openai::AnswerForm& form, bool stream) {
 
 }  // namespace
 
-absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request) {
-  if (!request.model_version().empty() && request.model_version() != kVersion) {
+bool IsInput(std::string_view name) {
+  return std::ranges::find(kInputs, name) != std::end(kInputs);
+}
+
+absl::StatusOr<InferCall> ReadInfer(InferMessage message) {
+  if (!message.version.empty() && message.version != kVersion) {
     return absl::NotFoundError("each model has the version 1 alone");
   }
   InferCall call;
-  call.id = request.id();
-  call.is_raw = !request.raw_input_contents().empty();
-  if (call.is_raw && request.raw_input_contents_size() != request.inputs_size()) {
-    return FieldError("raw_input_contents", "are not as many as inputs");
-  }
+  call.id = std::move(message.id);
   Json body = Json::object();
-  body["model"] = request.model_name();
+  body["model"] = std::move(message.model);
   TensorReader reader(&call, &body);
-  for (int i = 0; i < request.inputs_size(); ++i) {
-    const auto& tensor = request.inputs(i);
-    if (!tensor.parameters().empty()) {
-      return FieldError(tensor.name(), "has a parameter; none is known");
-    }
-    ASSIGN_OR_RETURN(Json elements,
-                     ElementsOf(tensor, call.is_raw ? &request.raw_input_contents(i) : nullptr));
-    RETURN_IF_ERROR(reader.Add(tensor.name(), std::move(elements)));
+  for (InferMessage::Input& input : message.inputs) {
+    RETURN_IF_ERROR(reader.Add(input.name, std::move(input.elements)));
   }
-  for (const auto& [name, parameter] : request.parameters()) {
-    if (name == kWantsFinal) {
-      call.wants_final = parameter.bool_param();
+  for (auto& [name, value] : message.parameters.items()) {
+    if (name != kWantsFinal) {
+      RETURN_IF_ERROR(SetMember(name, std::move(value), &body));
+    } else if (value.is_boolean()) {
+      call.wants_final = value.get<bool>();
     } else {
-      RETURN_IF_ERROR(SetMember(name, ValueOf(parameter), &body));
+      return FieldError(kWantsFinal, "is neither true nor false");
     }
   }
   RETURN_IF_ERROR(reader.End());
-  RETURN_IF_ERROR(ReadOutputs(request, &call));
+  RETURN_IF_ERROR(ReadOutputs(message.outputs, &call));
   ASSIGN_OR_RETURN(openai::ParsedCall parsed,
                    openai::ParseCall(openai::Endpoint::kCompletions, body.dump()));
   RETURN_IF_ERROR(CheckForm(parsed.form, call.stream));
   if (parsed.requests.size() != 1) return FieldError(kInputIds, "is more than one prompt");
   call.names = std::move(parsed.form.names);
   call.request = std::move(parsed.requests.front());
-  if (call.stream) {
-    call.request.mutable_output()->set_progress(call.has_num_input_tokens);
-  } else {
-    call.request.mutable_output()->set_collect(true);
+  if (call.stream) call.request.mutable_output()->set_progress(call.has_num_input_tokens);
+  return call;
+}
+
+absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request) {
+  InferMessage message = {
+      .model = request.model_name(), .version = request.model_version(), .id = request.id()};
+  const bool is_raw = !request.raw_input_contents().empty();
+  if (is_raw && request.raw_input_contents_size() != request.inputs_size()) {
+    return FieldError("raw_input_contents", "are not as many as inputs");
   }
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    const auto& tensor = request.inputs(i);
+    if (!tensor.parameters().empty()) {
+      return FieldError(tensor.name(), "has a parameter; none is known");
+    }
+    const TensorHead head = {.name = tensor.name(),
+                             .datatype = tensor.datatype(),
+                             .shape = {tensor.shape().begin(), tensor.shape().end()}};
+    ASSIGN_OR_RETURN(Json elements, is_raw ? ElementsOfRaw(head, request.raw_input_contents(i))
+                                           : ElementsOf(head, tensor.contents()));
+    message.inputs.push_back({tensor.name(), std::move(elements)});
+  }
+  for (const auto& [name, parameter] : request.parameters()) {
+    message.parameters[name] = ValueOf(parameter);
+  }
+  for (const auto& output : request.outputs()) {
+    if (!output.parameters().empty()) {
+      return FieldError(absl::StrCat("outputs.", output.name()), "has a parameter; none is known");
+    }
+    message.outputs.push_back(output.name());
+  }
+  ASSIGN_OR_RETURN(InferCall call, ReadInfer(std::move(message)));
+  call.is_raw = is_raw;
+  if (!call.stream) call.request.mutable_output()->set_collect(true);
   return call;
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/kserve/infer_answer.h"
+#include "services/gateway/kserve/call/infer_answer.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "services/gateway/kserve/infer_tensor.h"
+#include "services/gateway/kserve/call/infer_tensor.h"
 
 namespace continuo::gateway::kserve {
 namespace {
@@ -57,9 +56,7 @@ void InferAnswer::AddNumber(const char* name, uint32_t number,
   output->set_datatype("UINT32");
   output->add_shape(1);
   if (call_.is_raw) {
-    std::string* const raw = response->add_raw_output_contents();
-    raw->resize(sizeof(number));
-    std::memcpy(raw->data(), &number, sizeof(number));
+    AppendRawNumber(number, response->add_raw_output_contents());
   } else {
     output->mutable_contents()->add_uint_contents(number);
   }

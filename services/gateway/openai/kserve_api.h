@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "continuo/v1/inference.pb.h"
+#include "services/gateway/openai/http/http_message.h"
+#include "services/gateway/openai/routes/routes.h"
+
+namespace continuo::gateway::openai {
+
+// What of the Open Inference Protocol over HTTP tells of models and of the gateway.
+struct KserveInfo {
+  std::vector<v1::Model> models;  // that the caller may use
+  bool is_ready = false;          // a worker takes requests
+  std::string gateway_version;
+};
+
+// The answer to one of RouteId::kInferenceServer to kRepositoryIndex. The path is in the form of
+// PathOf. NOT_FOUND where the model is not served; INVALID_ARGUMENT for a body that is wrong.
+absl::StatusOr<HttpResponse> TellServed(const KserveInfo& info, RouteId route,
+                                        std::string_view path, std::string_view body);
+
+}  // namespace continuo::gateway::openai
