@@ -10,6 +10,8 @@
 
 namespace continuo::kernels {
 
+class AdapterOps;
+
 // The ops of one device, by group. Each group is a small interface: its public functions check
 // shapes and types once for all devices (the group's .cc file) and call a private virtual, which a
 // device implements; `Do…` of a joined op has the single ops as its default.
@@ -28,6 +30,7 @@ struct Ops {
   ExpertOps& experts;
   StateOps& states;
   SamplingOps& sampling;
+  AdapterOps* adapters = nullptr;  // null: the device has no adapters
 };
 
 }  // namespace continuo::kernels

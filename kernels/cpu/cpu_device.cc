@@ -20,7 +20,8 @@ CpuDevice::CpuDevice(const KernelTable& kernels, int num_threads, host::Place pl
       attention_(context_, rows_),
       experts_(context_, rows_, matmul_),
       states_(context_),
-      ops_{matmul_, rows_, attention_, experts_, states_, sampling_} {}
+      adapters_(context_),
+      ops_{matmul_, rows_, attention_, experts_, states_, sampling_, &adapters_} {}
 
 CpuDevice::~CpuDevice() {
   for (const auto& [data, bytes] : allocations_) munmap(data, bytes);

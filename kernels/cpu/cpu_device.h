@@ -11,6 +11,7 @@
 #include "kernels/cpu/attention/cpu_attention.h"
 #include "kernels/cpu/matmul/cpu_experts.h"
 #include "kernels/cpu/matmul/cpu_matmul.h"
+#include "kernels/cpu/ops/cpu_adapter_ops.h"
 #include "kernels/cpu/ops/cpu_row_ops.h"
 #include "kernels/cpu/ops/cpu_state_ops.h"
 #include "kernels/cpu/runtime/cpu_context.h"
@@ -49,6 +50,7 @@ class CpuDevice : public Device {
   CpuExperts experts_;
   CpuStateOps states_;
   SamplingOps sampling_;
+  CpuAdapterOps adapters_;
   const Ops ops_;
   std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
 };

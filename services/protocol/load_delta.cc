@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/protocol/load_delta.h"
 
+#include <algorithm>
+
 namespace continuo::protocol {
+
+namespace {
+
+bool AreEqual(const v1::ServedAdapter& a, const v1::ServedAdapter& b) {
+  return a.model() == b.model() && a.fingerprint() == b.fingerprint();
+}
+
+}  // namespace
 
 bool IsDeltaOf(const v1::WatchLoadResponse& report, const v1::WatchLoadResponse& full) {
   return report.worker() == full.worker() && report.incarnation() == full.incarnation() &&
@@ -10,7 +20,8 @@ bool IsDeltaOf(const v1::WatchLoadResponse& report, const v1::WatchLoadResponse&
          report.total_kv_blocks() == full.total_kv_blocks() &&
          report.block_size_tokens() == full.block_size_tokens() &&
          report.max_running_requests() == full.max_running_requests() &&
-         report.total_state_slots() == full.total_state_slots();
+         report.total_state_slots() == full.total_state_slots() &&
+         std::ranges::equal(report.adapters(), full.adapters(), AreEqual);
 }
 
 v1::WatchLoadResponse MakeLoadDelta(const v1::WatchLoadResponse& report) {

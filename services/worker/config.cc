@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <limits>
 #include <string_view>
@@ -11,9 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "kernels/device_options.h"
 #include "services/base/host_name.h"
 #include "services/base/status_macros.h"
+#include "services/base/utf8.h"
 #include "services/common/container.h"
 #include "services/common/flags.h"
 #include "services/common/telemetry/metrics.h"
@@ -28,6 +31,8 @@ namespace continuo::worker {
 namespace {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
+// Of one worker: reports of the load name each.
+constexpr size_t kMostAdapters = 256;
 
 std::vector<std::string> ToolFormatNames() {
   std::vector<std::string> names = {"auto", "none"};
@@ -79,7 +84,7 @@ void AddServerFlags(common::Flags& flags, WorkerConfig& c) {
                  "Time that streams may go on after SIGTERM before they migrate.");
 }
 
-void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
+void AddModelFlags(common::Flags& flags, WorkerConfig& c, std::vector<std::string>& adapters) {
   model::LoadOptions& load = c.load;
   flags.Text("model", &load.source.dir,
              "Folder of a Hugging Face model, also one in a hub's cache; a GGUF file, of several "
@@ -122,6 +127,10 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c) {
   flags.Integer("max_context_tokens", &load.source.max_context_tokens, 0, kMaxInt,
                 "Number of tokens of one sequence, prompt and answer together. 0: the model's "
                 "context.");
+  flags.Repeated("lora_adapter", &adapters,
+                 "LoRA adapters of the model, as name=FOLDER, with commas between several: the "
+                 "folder is one of PEFT, and requests name the adapter as their model. On the CPU "
+                 "only.");
   flags.Switch(
       "parse_special_in_content", &c.parse_special_in_content,
       "Special tokens written in the content of a conversation are such. Otherwise they are "
@@ -231,6 +240,38 @@ absl::Status FindPlaces(WorkerConfig& c) {
   return absl::OkStatus();
 }
 
+// Reads the values of --lora_adapter. The model has its name by now.
+absl::Status ReadAdapters(const std::vector<std::string>& values, WorkerConfig& c) {
+  const auto error = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat("--lora_adapter: ", parts...));
+  };
+  std::vector<std::string> items;
+  for (const std::string& value : values) {
+    for (const auto item : absl::StrSplit(value, ',')) items.push_back(std::string(item));
+  }
+  if (items.size() > kMostAdapters) {
+    return error(items.size(), " adapters are more than ", kMostAdapters);
+  }
+  for (const std::string& item : items) {
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size()) {
+      return error("\"", item, "\" is not of the form name=FOLDER");
+    }
+    model::AdapterSource source = {.name = item.substr(0, equals), .dir = item.substr(equals + 1)};
+    if (source.name.size() > protocol::kMaxModelNameBytes || !IsUtf8(source.name)) {
+      return error("a name is no UTF-8 of at most ", protocol::kMaxModelNameBytes, " bytes");
+    }
+    const auto is_same = [&](const model::AdapterSource& other) {
+      return other.name == source.name;
+    };
+    if (source.name == c.model_name || std::ranges::any_of(c.load.adapters, is_same)) {
+      return error("the name \"", source.name, "\" is that of another model");
+    }
+    c.load.adapters.push_back(std::move(source));
+  }
+  return absl::OkStatus();
+}
+
 int BadCommandLine(std::string_view text) {
   std::cerr << "continuo-worker: " << text << "\n";
   return 2;
@@ -245,7 +286,8 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   std::string experiments;
   common::Flags flags("continuo-worker",
                       "Serves one model: continuous batching over a paged KV cache.");
-  AddModelFlags(flags, c);
+  std::vector<std::string> adapters;
+  AddModelFlags(flags, c, adapters);
   AddServerFlags(flags, c);
   AddDeviceFlags(flags, c, experiments);
   AddBatchFlags(flags, c);
@@ -260,6 +302,9 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
   if (const absl::Status status = FindPlaces(c); !c.describe.empty()) {
     c.place_status = status;
   } else if (!status.ok()) {
+    parsed.exit_code = BadCommandLine(std::string(status.message()));
+  }
+  if (const absl::Status status = ReadAdapters(adapters, c); !status.ok()) {
     parsed.exit_code = BadCommandLine(std::string(status.message()));
   }
   if (c.worker_name.empty()) c.worker_name = NameOfWorker(c.listen);

@@ -81,6 +81,23 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   return served;
 }
 
+std::vector<server::ServedModel> DescribeAdapters(
+    const server::ServedModel& base, const std::vector<model::LoadedAdapter>& adapters) {
+  std::vector<server::ServedModel> all;
+  for (const model::LoadedAdapter& adapter : adapters) {
+    server::ServedModel& served = all.emplace_back(base);
+    served.name = adapter.name;
+    served.parent = base.name;
+    served.adapter_digest = model::ToHex(adapter.lease->adapter->digest());
+    served.adapter = adapter.lease->id;
+    served.adapter_lease = adapter.lease;
+    if (base.fingerprint.empty()) continue;
+    served.fingerprint = model::ToHex(
+        model::DigestOf(absl::StrCat("adapter ", base.fingerprint, " ", served.adapter_digest)));
+  }
+  return all;
+}
+
 std::string ShowTokens(const std::vector<int32_t>& ids, const text::TextModel& text) {
   return absl::StrJoin(ids, ", ", [&text](std::string* out, int32_t id) {
     const std::string bytes(text.TokenBytesKeepSpecial(id));

@@ -27,6 +27,10 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
                                   const text::TextModel* text,
                                   std::shared_ptr<const embedding::EmbeddingHead> head = nullptr);
 
+// Adapters of a model, `base`, as models of their own.
+std::vector<server::ServedModel> DescribeAdapters(
+    const server::ServedModel& base, const std::vector<model::LoadedAdapter>& adapters);
+
 // The tokens of `ids` as a log shows them: "1 <|begin|>, 2 <|end|>".
 std::string ShowTokens(const std::vector<int32_t>& ids, const text::TextModel& text);
 

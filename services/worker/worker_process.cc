@@ -77,6 +77,9 @@ void WorkerProcess::StartServer() {
   options.open_inference = config_.open_inference;
   options.worker_name = config_.worker_name;
   options.model_name = config_.model_name;
+  for (const model::AdapterSource& adapter : config_.load.adapters) {
+    options.adapter_names.push_back(adapter.name);
+  }
   options.drain_grace = config_.drain_grace;
   options.max_receive_bytes = static_cast<int>(config_.max_receive_bytes);
   options.max_buffer_bytes = config_.max_buffer_bytes;
@@ -191,6 +194,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"state_slots", model.num_state_slots},
                {"graph_bytes", model.ranks[0].graph_bytes},
                {"context", served.max_context_tokens},
+               {"adapters", model.adapters.size()},
                {"task", served.embedding == nullptr ? "generate" : "embed"},
                {"tool_format", loaded_->text->response_format().name},
                {"end_tokens", ShowTokens(served.eos_ids, *loaded_->text)},
@@ -204,8 +208,9 @@ void WorkerProcess::Serve() {
   LogLoaded(served);
   engine::EngineOptions options = MakeEngineOptions(loaded_->config, model, &clock_);
   if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;
-  server_->Serve(served, options, model.executor.get(),
-                 [this](const absl::Status& failure) { Fail(failure); });
+  server_->Serve(
+      served, options, model.executor.get(), [this](const absl::Status& failure) { Fail(failure); },
+      DescribeAdapters(served, model.adapters));
   common::Log(common::LogSeverity::kInfo, "listening",
               {{"address", server_->address()},
                {"metrics_address", server_->metrics_address()},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the seeds of openai_http_fuzz, generate_request_fuzz, text_conversation_fuzz,
-text_tokenizer_files_fuzz and the targets in gateway/ into tests/fuzz/corpus. What they mean is told at the top of each target."""
+text_tokenizer_files_fuzz, model_adapter_fuzz and the targets in gateway/ into tests/fuzz/corpus. What they mean is told at the top of each target."""
 import base64
 import json
 import pathlib
@@ -366,7 +366,41 @@ def kserve_corpus() -> None:
           + parameter(b"triton_enable_empty_final_response", field(1, 1)))
 
 
+def adapter_corpus() -> None:
+    layer = "base_model.model.model.layers.0."
+    shapes = {"self_attn.q_proj": (4, 4), "self_attn.k_proj": (2, 4), "self_attn.o_proj": (4, 4),
+              "mlp.gate_proj": (6, 4), "mlp.down_proj": (4, 6)}
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "lora_alpha": 4, "bias": "none",
+              "target_modules": sorted(module.split(".")[-1] for module in shapes), "lora_dropout": 0.1}
+
+    def adapter(name: str, dtype="F32", rank=2, rename=lambda tensor: tensor, **more) -> None:
+        size = 4 if dtype == "F32" else 2
+        header, data = {}, b""
+        for module, (rows, columns) in shapes.items():
+            for part, shape in (("A", (rank, columns)), ("B", (rows, rank))):
+                begin, count = len(data), shape[0] * shape[1]
+                data += bytes((7 * i + len(module)) % 64 for i in range(count * size))
+                header[rename(f"{layer}{module}.lora_{part}.weight")] = {
+                    "dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
+        text = json.dumps(config | more).encode()
+        head = json.dumps(header).encode()
+        write("model_adapter_fuzz", name,
+              struct.pack("<H", len(text)) + text + struct.pack("<Q", len(head)) + head + data)
+
+    adapter("plain")
+    adapter("bf16", dtype="BF16", use_rslora=True)
+    adapter("f16", dtype="F16", target_modules="all-linear")
+    adapter("patterns", rank=3, rank_pattern={"q_proj": 3, r".*\.(k|o|gate|down)_proj": 3},
+            alpha_pattern={r"^model\.layers\.\d+\.self_attn.q_proj": 0.5}, layers_to_transform=[0, 1])
+    adapter("other_names", rename=lambda tensor: tensor.replace("model.model.", "model.model.language_model."))
+    adapter("other_rank", rank=5)
+    adapter("unknown_module", rename=lambda tensor: tensor.replace("q_proj", "k_proj_2"))
+    adapter("dora", use_dora=True)
+    adapter("later", of_a_later_release=[1])
+
+
 if __name__ == "__main__":
+    adapter_corpus()
     kserve_corpus()
     cursor_corpus()
     key_corpus()

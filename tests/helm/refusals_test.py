@@ -53,6 +53,7 @@ SCHEMA = [
     (f"{P}.tensorParallel=3", "at '/pools/m/tensorParallel': value must be one of 0, 1, 2, 4, 8"),
     (f"{P}.drainSeconds=31", "at '/pools/m/drainSeconds': maximum: got 31, want 30"),
     (f"{P}.weight=-1", "at '/pools/m/weight': minimum: got -1, want 0"),
+    (f"{P}.loraAdapters.a.path=a", "at '/pools/m/loraAdapters/a/path': 'a' does not match pattern"),
     (f"{P}.loadSeconds=0", "at '/pools/m/loadSeconds': minimum: got 0, want 2"),
     (f"{P}.flags.threads=0", "at '/pools/m/flags/threads': minimum: got 0, want 1"),
     (f"{P}.flags.max_running=0", "at '/pools/m/flags/max_running': minimum: got 0, want 1"),
@@ -168,6 +169,9 @@ CHECKS = [
     (f"{P}.podSpec.resourceClaims[0].name=x",
      "pools.m.podSpec.resourceClaims: say it by resourceClaims"),
     (f"{P}.gpus=1,{P}.gpuResource=", "pools.m: has GPUs and neither gpuResource nor resourceClaims"),
+    (f"{P}.loraAdapters.a.path=/a,{P}.loraAdapters.a.pvc.claim=c", "pools.m.loraAdapters.a: needs one of pvc and path"),
+    (f"{P}.gpus=1,{P}.loraAdapters.a.path=/a",
+     "pools.m.loraAdapters: adapters are computed on the CPU alone, and the pool has GPUs"),
     (f"{P}.gpus=1,{P}.resources.limits.nvidia\\.com/gpu=2",
      "pools.m.resources.limits: nvidia.com/gpu is made of gpus"),
     ("gateway.service.loadBalancerClass=x", "gateway.service: loadBalancerClass and "

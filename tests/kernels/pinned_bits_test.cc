@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "kernels/adapters/adapter_ops.h"
 #include "kernels/device.h"
 #include "kernels/math/arithmetic.h"
 #include "kernels/math/exact_math.h"
@@ -34,6 +35,29 @@ std::string Hex(uint64_t value) {
 }
 
 using Hashes = std::map<std::string, uint64_t>;
+
+template <typename Take>
+void HashAdapters(kernels::Device& device, const Take& take) {
+  using kernels::DType;
+  Random random(20261130);
+  const std::vector<int32_t> rows = {4, 0, 3};
+  const std::vector<int64_t> splits = {0, 40, 75};
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const DType stored : {DType::kF32, DType::kBF16}) {
+      const HostTensor x = HostTensor::Of(type, 5, 75, random);
+      const HostTensor a = HostTensor::Of(stored, 75, 9, random);
+      const HostTensor b = HostTensor::Of(stored, 9, 85, random);
+      HostTensor inner = HostTensor::Poisoned(DType::kF32, 3, 11);
+      HostTensor out = HostTensor::Of(type, 5, 85, random);
+      const kernels::ShrinkGroup shrink = {0, 3, a};
+      device.ops().adapters->Shrink(inner, x, rows, std::span(&shrink, 1), splits);
+      take("Adapters", inner);
+      const kernels::ExpandGroup expand = {1, 3, b, 2, 0.7f};
+      device.ops().adapters->Expand(out, inner, rows, std::span(&expand, 1));
+      take("Adapters", out);
+    }
+  }
+}
 
 // Ops of layers with state: two steps of one sequence, the state in a slot between them.
 template <typename Take>
@@ -277,6 +301,7 @@ Hashes HashOps(kernels::Device& device) {
     take("RmsNormBySquares in groups", y);
   }
   HashGroups(device, take);
+  HashAdapters(device, take);
   return hashes;
 }
 
@@ -301,6 +326,7 @@ Hashes With(Hashes hashes, const Hashes& others) {
 
 Hashes PinnedOf(const std::string& isa) {
   const Hashes every = {
+      {"Adapters", 0x904a6b53cbc4f5ed},
       {"AddSum", 0x32fd869af8cbd558},
       {"CausalConv", 0x32482549df3e98b4},
       {"CausalConv with silu", 0x1d59c54a54cbdfa6},

@@ -99,5 +99,22 @@ TEST(LoadDeltaTest, EveryFieldIsInADeltaOrMakesAWholeReportNecessary) {
   }
 }
 
+TEST(LoadDeltaTest, OtherAdaptersNeedAWholeReport) {
+  v1::WatchLoadResponse full = Report();
+  full.add_adapters()->set_model("poet");
+  v1::WatchLoadResponse next = full;
+  next.set_steps(1001);
+  ASSERT_TRUE(IsDeltaOf(next, full));
+  EXPECT_EQ(MakeLoadDelta(next).adapters_size(), 0);
+  v1::WatchLoadResponse report = full;
+  ApplyLoadDelta(MakeLoadDelta(next), &report);
+  EXPECT_EQ(report.SerializeAsString(), next.SerializeAsString());
+  next.mutable_adapters(0)->set_fingerprint("F2");
+  EXPECT_FALSE(IsDeltaOf(next, full));
+  next = full;
+  next.clear_adapters();
+  EXPECT_FALSE(IsDeltaOf(next, full));
+}
+
 }  // namespace
 }  // namespace continuo::protocol

@@ -13,11 +13,13 @@ ALLOWED = {
     "kernels": "services/base",
     "kernels/math": "",
     "kernels/host": "services/base kernels",
+    "kernels/adapters": "services/base kernels",
     "kernels/cpu/isa": "kernels kernels/math kernels/host",
     "kernels/cpu/runtime": "services/base kernels kernels/host kernels/cpu/isa",
     "kernels/cpu/attention": "services/base kernels kernels/math kernels/host kernels/cpu/isa kernels/cpu/runtime",
     "kernels/cpu/matmul": "services/base kernels kernels/math kernels/host kernels/cpu/isa kernels/cpu/runtime",
-    "kernels/cpu/ops": "services/base kernels kernels/math kernels/host kernels/cpu/matmul kernels/cpu/runtime",
+    "kernels/cpu/ops": "services/base kernels kernels/adapters kernels/math kernels/host kernels/cpu/matmul "
+                       "kernels/cpu/runtime",
     "kernels/cpu": "services/base kernels kernels/host kernels/cpu/attention kernels/cpu/isa kernels/cpu/matmul "
                    "kernels/cpu/ops kernels/cpu/runtime",
     "kernels/cuda/runtime": "services/base kernels kernels/math kernels/host",
@@ -60,12 +62,15 @@ ALLOWED = {
     "services/worker/model/description": "services/base kernels/math services/worker/gguf services/worker/quantised",
     "services/worker/model/checkpoint": "services/base kernels kernels/math services/worker/gguf "
                                         "services/worker/model/description services/worker/quantised",
-    "services/worker/model/network": "services/base kernels kernels/math services/worker/model/checkpoint "
+    "services/worker/model/adapter": "services/base kernels services/worker/model/checkpoint "
                                      "services/worker/model/description",
+    "services/worker/model/network": "services/base kernels kernels/adapters kernels/math services/worker/model/adapter "
+                                     "services/worker/model/checkpoint services/worker/model/description",
     "services/worker/model/run": "services/base kernels kernels/math services/worker/model "
-                                 "services/worker/model/checkpoint services/worker/model/description "
+                                 "services/worker/model/adapter services/worker/model/checkpoint services/worker/model/description "
                                  "services/worker/model/network",
-    "services/worker/model/load": "services/base kernels services/worker/model services/worker/model/checkpoint "
+    "services/worker/model/load": "services/base kernels services/worker/model services/worker/model/adapter "
+                                  "services/worker/model/checkpoint "
                                   "services/worker/model/description services/worker/model/network "
                                   "services/worker/model/run",
     "services/worker/model/tools": "services/base kernels/math services/worker/model/checkpoint "

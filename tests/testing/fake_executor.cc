@@ -22,8 +22,14 @@ uint64_t Mix(uint64_t h, uint64_t x) {
 }
 uint64_t Mix(uint64_t h, float x) { return Mix(h, uint64_t{std::bit_cast<uint32_t>(x)}); }
 
-uint64_t CellAfter(uint64_t before, int32_t token) {
-  return Mix(before, static_cast<uint64_t>(token) + 1);
+uint64_t CellAfter(uint64_t before, int32_t token, int32_t adapter = model::kNoAdapter) {
+  const uint64_t cell = Mix(before, static_cast<uint64_t>(token) + 1);
+  return adapter == model::kNoAdapter ? cell : Mix(cell, ~static_cast<uint64_t>(adapter));
+}
+
+// The adapter of a sequence of the plan.
+int32_t AdapterOf(const model::StepPlan& p, int i) {
+  return p.adapters.empty() ? model::kNoAdapter : p.adapters[static_cast<size_t>(i)];
 }
 
 bool MayPick(std::span<const uint32_t> mask, int32_t id) {
@@ -69,10 +75,10 @@ model::TokenScore Score(uint64_t context, int32_t token, int num_logprobs, int v
 }
 
 // The hash of every cell that the last of `tokens` sees.
-uint64_t ContextOf(std::span<const int32_t> tokens) {
+uint64_t ContextOf(std::span<const int32_t> tokens, int32_t adapter) {
   uint64_t cell = kFirstCell, context = 0;
   for (const int32_t token : tokens) {
-    cell = CellAfter(cell, token);
+    cell = CellAfter(cell, token, adapter);
     context = Mix(context, cell);
   }
   return context;
@@ -127,6 +133,9 @@ absl::Status FakeExecutor::Check(const model::StepPlan& p) {
       !IsOffsets(p.bias_begin, p.num_samples(), p.biases.size()) ||
       !IsOffsets(p.seen_begin, p.num_samples(), p.seen.size())) {
     return Malformed("offsets", 0);
+  }
+  if (!p.adapters.empty() && (p.adapters.size() != seqs || p.is_mtp())) {
+    return Malformed("adapters", 0);
   }
   if (!std::ranges::is_sorted(p.sample_rows)) return Malformed("sample rows", 0);
   std::vector<model::SequenceId> ids = p.sequence_ids;
@@ -242,7 +251,7 @@ absl::Status FakeExecutor::RunStates(const model::StepPlan& p, int i) {
   const int32_t from = p.state_from[i];
   uint64_t state = from < 0 ? kFirstCell : states_[from];
   for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
-    state = CellAfter(state, token_ids_[r]);
+    state = CellAfter(state, token_ids_[r], AdapterOf(p, i));
     if (state != cells_[p.kv_slots[r]]) return Malformed("the state of another prefix", r);
     if (p.state_to[r] >= 0) states_[p.state_to[r]] = state;
   }
@@ -312,8 +321,8 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
     };
     for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
       const int position = p.positions[r];
-      cells_[p.kv_slots[r]] =
-          CellAfter(position == 0 ? kFirstCell : cell(position - 1), token_ids_[r]);
+      cells_[p.kv_slots[r]] = CellAfter(position == 0 ? kFirstCell : cell(position - 1),
+                                        token_ids_[r], AdapterOf(p, i));
     }
     RETURN_IF_ERROR(RunStates(p, i));
     if (options_.has_mtp) {
@@ -425,7 +434,7 @@ std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int v
   uint64_t cell = kFirstCell, context = 0;
   std::map<int32_t, int32_t> counts;
   const auto read = [&](int32_t token) {
-    cell = CellAfter(cell, token);
+    cell = CellAfter(cell, token, request.adapter);
     context = Mix(context, cell);
   };
   for (const int32_t token : request.prompt) {
@@ -454,16 +463,17 @@ model::TokenScore FakeAnswerScore(const engine::Request& request,
                                   const std::vector<int32_t>& answer, int i, int vocab_size) {
   std::vector<int32_t> tokens = request.prompt;
   tokens.insert(tokens.end(), answer.begin(), answer.begin() + i);
-  return Score(ContextOf(tokens), answer[i], request.sampling.num_logprobs, vocab_size);
+  return Score(ContextOf(tokens, request.adapter), answer[i], request.sampling.num_logprobs,
+               vocab_size);
 }
 
 model::TokenScore FakePromptScore(const engine::Request& request, int i, int vocab_size) {
-  return Score(ContextOf(std::span(request.prompt).first(i + 1)), request.prompt[i + 1],
-               request.num_prompt_logprobs, vocab_size);
+  return Score(ContextOf(std::span(request.prompt).first(i + 1), request.adapter),
+               request.prompt[i + 1], request.num_prompt_logprobs, vocab_size);
 }
 
 std::vector<float> FakeState(const engine::Request& request) {
-  return StateOf(ContextOf(request.prompt));
+  return StateOf(ContextOf(request.prompt, request.adapter));
 }
 
 }  // namespace continuo

@@ -30,7 +30,8 @@ struct FakeExecutorOptions {
 
 // A model whose KV cell holds a hash of its token and of the cell before it, read back through the
 // block table, and whose next token is a hash of every cell it can see and of how it is sampled
-// (seed, index, position, penalties, bias, mask). With slots for states, each holds what the KV
+// (seed, index, position, penalties, bias, mask). A cell of a sequence with an adapter is another
+// one. With slots for states, each holds what the KV
 // cell of the same token does, and a row that reads another state is an error. Any mistake in
 // paging, chunking, preemption, forks, copies or prefix reuse changes the text; FakeAnswer is the
 // same function without a cache. If it is asynchronous, two steps may be in flight, as Executor has

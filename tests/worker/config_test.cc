@@ -51,6 +51,26 @@ TEST(WorkerConfigTest, ALinkToAFolderIsFollowedOnce) {
   EXPECT_EQ(config.model_name, std::filesystem::path(link).filename());
 }
 
+TEST(WorkerConfigTest, AdaptersHaveNamesAndFolders) {
+  const std::vector<const char*> arguments = {"continuo-worker", "--model=m",
+                                              "--lora_adapter=org/poet=/a=b",
+                                              "--lora_adapter=clerk=/c,pirate=/p"};
+  const std::vector<model::AdapterSource> adapters =
+      ParseWorkerConfig(static_cast<int>(arguments.size()), arguments.data()).config.load.adapters;
+  ASSERT_EQ(adapters.size(), 3u);
+  EXPECT_EQ(adapters[0].name, "org/poet");
+  EXPECT_EQ(adapters[0].dir, "/a=b");
+  EXPECT_EQ(adapters[2].name, "pirate");
+  EXPECT_EQ(adapters[2].dir, "/p");
+  const std::string long_name = "--lora_adapter=" + std::string(257, 'a') + "=/x";
+  for (const char* flag :
+       {"--lora_adapter=poet", "--lora_adapter==/x", "--lora_adapter=poet=", "--lora_adapter=a=/x,",
+        "--lora_adapter=m=/x", "--lora_adapter=a=/x,a=/y", "--lora_adapter=\xff=/x",
+        long_name.c_str()}) {
+    EXPECT_EQ(ExitCode({"--model=m", flag}), 2) << flag;
+  }
+}
+
 TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({}), 2) << "no model";
   for (const char* flag :

@@ -8,6 +8,8 @@
 #include "nlohmann/json.hpp"
 #include "services/worker/plan_load.h"
 #include "services/worker/text/text_model.h"
+#include "tests/testing/temp_folder.h"
+#include "tests/testing/tiny_adapter.h"
 #include "tests/testing/tiny_model.h"
 
 namespace continuo::worker {
@@ -113,6 +115,40 @@ TEST(DescribeModelTest, TheFingerprintHasTheEndsWhereverTheyAreNamed) {
   EXPECT_NE(DescribeWith("null", "", "{}").fingerprint, one);
   EXPECT_NE(DescribeWith("[299, 300]", "", "{}").fingerprint, one);
   EXPECT_NE(DescribeWith("300", R"({"eos_token_id": 299})", "{}").fingerprint, one);
+}
+
+TEST(DescribeAdaptersTest, EachIsAModelOfItsOwn) {
+  const TinyModel tiny;
+  const testing::TempFolder folder;
+  const auto text = text::TextModel::Open(tiny.dir());
+  ASSERT_TRUE(text.ok()) << text.status();
+  WorkerConfig config;
+  config.model_name = "base";
+  config.load.source.dir = tiny.dir();
+  for (const char* name : {"a", "b", "same"}) {
+    config.load.adapters.push_back({name, (folder.path() / name).string()});
+    testing::WriteTinyAdapter(tiny.dir(), config.load.adapters.back().dir,
+                              {.seed = std::string(name) == "b" ? 2u : 1u});
+  }
+  const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  server::ServedModel base = DescribeModel(config, *loaded, text->get());
+  const std::vector<server::ServedModel> adapters = DescribeAdapters(base, loaded->adapters);
+  ASSERT_EQ(adapters.size(), 3u);
+  for (const server::ServedModel& adapter : adapters) {
+    EXPECT_EQ(adapter.parent, "base");
+    EXPECT_EQ(adapter.tokenizer_fingerprint, base.tokenizer_fingerprint);
+    EXPECT_EQ(adapter.fingerprint.size(), 32u);
+    EXPECT_NE(adapter.fingerprint, base.fingerprint);
+  }
+  EXPECT_EQ(adapters[1].name, "b");
+  EXPECT_NE(adapters[0].adapter, adapters[1].adapter);
+  // The files count, not the name.
+  EXPECT_NE(adapters[0].fingerprint, adapters[1].fingerprint);
+  EXPECT_EQ(adapters[0].fingerprint, adapters[2].fingerprint);
+  EXPECT_EQ(adapters[0].adapter_digest, adapters[2].adapter_digest);
+  base.fingerprint.clear();
+  EXPECT_EQ(DescribeAdapters(base, loaded->adapters)[0].fingerprint, "");
 }
 
 }  // namespace

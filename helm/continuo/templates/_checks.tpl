@@ -52,6 +52,14 @@
 {{- if ne (len $sources) 1 }}
 {{- fail (printf "pools.%s.model: needs one of pvc, image, hub, objectStore and path, has %s" $name (join " and " $sources | default "none")) }}
 {{- end }}
+{{- range $adapter, $source := $pool.loraAdapters }}
+{{- if ne (len $source) 1 }}
+{{- fail (printf "pools.%s.loraAdapters.%s: needs one of pvc and path" $name $adapter) }}
+{{- end }}
+{{- end }}
+{{- if and $pool.gpus $pool.loraAdapters }}
+{{- fail (printf "pools.%s.loraAdapters: adapters are computed on the CPU alone, and the pool has GPUs" $name) }}
+{{- end }}
 {{- $places := list }}
 {{- range list "class" "claim" "hostPath" }}
 {{- if index $pool.storage . }}{{ $places = append $places . }}{{ end }}

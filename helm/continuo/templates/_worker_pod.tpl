@@ -8,7 +8,11 @@
 {{- $downloads := or $p.model.hub $p.model.objectStore }}
 {{- $cache := and $p.weightsCache.enabled (eq $gpus 0) }}
 {{- $otlpTls := include "continuo.otlpTls" $root }}
-{{- $mounts := or $cache (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $root.Values.monitoring.tokenSecret.name $otlpTls }}
+{{- $claimed := dict }}
+{{- range $adapter, $source := $p.loraAdapters }}
+{{- if $source.pvc }}{{ $_ := set $claimed $adapter (printf "adapter-%d" (len $claimed)) }}{{ end }}
+{{- end }}
+{{- $mounts := or $cache $claimed (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $root.Values.monitoring.tokenSecret.name $otlpTls }}
 {{- $clientNames := ternary (include "continuo.workerClientNames" $root) "" $root.Values.tls.enabled }}
 {{- $ca := and $downloads $root.Values.download.caConfigMap }}
 {{- $path := include "continuo.modelPath" (list $root $name $p.model) }}
@@ -88,6 +92,13 @@ containers:
       {{- if $cache }}
       - --weights_cache=/var/cache/continuo
       {{- end }}
+      {{- range $adapter, $source := $p.loraAdapters }}
+      {{- if $source.pvc }}
+      - {{ printf "--lora_adapter=%s=%s" $adapter (printf "/adapters/%s/%s" (get $claimed $adapter) ($source.pvc.path | default "") | trimSuffix "/") | quote }}
+      {{- else }}
+      - {{ printf "--lora_adapter=%s=%s" $adapter $source.path | quote }}
+      {{- end }}
+      {{- end }}
       - --drain_grace={{ $p.drainSeconds }}s
       {{- if $root.Values.tls.enabled }}
       - --tls_cert_file=/etc/continuo/tls/tls.crt
@@ -158,6 +169,9 @@ containers:
       {{- if $cache }}
       - {name: weights-cache, mountPath: /var/cache/continuo}
       {{- end }}
+      {{- range $adapter, $volume := $claimed }}
+      - {name: {{ $volume }}, mountPath: /adapters/{{ $volume }}, readOnly: true}
+      {{- end }}
       {{- if gt $gpus 1 }}
       - {name: shm, mountPath: /dev/shm}
       {{- end }}
@@ -222,6 +236,10 @@ volumes:
     {{- else }}
     emptyDir: {sizeLimit: {{ $p.weightsCache.size }}}
     {{- end }}
+  {{- end }}
+  {{- range $adapter, $volume := $claimed }}
+  - name: {{ $volume }}
+    persistentVolumeClaim: {claimName: {{ (get $p.loraAdapters $adapter).pvc.claim | quote }}, readOnly: true}
   {{- end }}
   {{- if gt $gpus 1 }}
   # NCCL's shared memory among the ranks.

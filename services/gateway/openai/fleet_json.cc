@@ -20,6 +20,7 @@ std::string FleetJson(const LoadSnapshot& snapshot) {
   });
   OrderedJson list = OrderedJson::array();
   for (const auto& load : workers) {
+    if (!load->parent.empty()) continue;  // it is told with the model that it adapts
     list.push_back({{"worker", load->worker},
                     {"model", load->model},
                     {"state", WorkerStateName(load->state)},
@@ -28,9 +29,17 @@ std::string FleetJson(const LoadSnapshot& snapshot) {
                     {"waiting", load->waiting_requests},
                     {"kv_blocks_used", load->used_kv_blocks},
                     {"kv_blocks_total", load->total_kv_blocks}});
-    if (load->total_state_slots == 0) continue;
-    list.back()["state_slots_used"] = load->used_state_slots;
-    list.back()["state_slots_total"] = load->total_state_slots;
+    if (load->total_state_slots > 0) {
+      list.back()["state_slots_used"] = load->used_state_slots;
+      list.back()["state_slots_total"] = load->total_state_slots;
+    }
+    OrderedJson adapters = OrderedJson::array();
+    for (const auto& other : workers) {
+      if (other->address == load->address && other->parent == load->model) {
+        adapters.push_back(other->model);
+      }
+    }
+    if (!adapters.empty()) list.back()["adapters"] = std::move(adapters);
   }
   return OrderedJson{{"workers", std::move(list)}}.dump(-1, ' ', false,
                                                         OrderedJson::error_handler_t::replace);

@@ -18,6 +18,7 @@ OrderedJson OpenAiObject(const v1::Model& model, int64_t created) {
   } else {
     object["max_model_len"] = model.max_context_tokens();
   }
+  if (!model.parent().empty()) object["parent"] = model.parent();
   return object;
 }
 

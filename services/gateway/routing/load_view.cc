@@ -5,6 +5,14 @@
 
 namespace continuo::gateway {
 
+std::vector<std::string> BaseModels(const LoadSnapshot& snapshot) {
+  std::vector<std::string> models;
+  for (const std::string& name : snapshot.known_models) {
+    if (!snapshot.adapters.contains(name)) models.push_back(name);
+  }
+  return models;
+}
+
 void LoadView::Set(LoadSnapshot next) {
   {
     const std::shared_ptr<const LoadSnapshot> last = Get();

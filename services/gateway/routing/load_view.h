@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +18,8 @@ struct LoadSnapshot {
   std::vector<std::shared_ptr<const WorkerLoad>> workers;
   // The names of all models ever reported, sorted. A model whose workers are all gone stays known.
   std::vector<std::string> known_models;
+  // Of known_models, those that are LoRA adapters, with the models that they adapt.
+  std::map<std::string, std::string, std::less<>> adapters = {};
   // Every listed address has reported its model or failed for a while, so a model that is not in
   // known_models is unknown.
   bool discovery_complete = false;
@@ -24,6 +28,9 @@ struct LoadSnapshot {
   std::shared_ptr<const RouteTable> table = nullptr;
   std::vector<GroupLoad> group_loads = {};  // by the numbers of the table's groups
 };
+
+// The names of known_models without those of adapters, which requests always name.
+std::vector<std::string> BaseModels(const LoadSnapshot& snapshot);
 
 // The current snapshot of all workers. Snapshots are immutable, and the lock is held for no longer
 // than it takes to copy a pointer, so readers never wait for a writer's work. Thread-safe.

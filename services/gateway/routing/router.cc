@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
@@ -51,12 +52,13 @@ bool IsServed(const LoadSnapshot& snapshot, std::string_view model) {
 // The name of the requested model, which a request may leave out if there is only one.
 absl::StatusOr<std::string> ModelOf(const LoadSnapshot& snapshot, std::string_view model) {
   if (model.empty()) {
-    if (snapshot.known_models.size() > 1) {
-      return protocol::FieldError("model", absl::StrCat("is needed: ", snapshot.known_models.size(),
-                                                        " models are served here"));
+    std::vector<std::string> models = BaseModels(snapshot);
+    if (models.size() > 1) {
+      return protocol::FieldError(
+          "model", absl::StrCat("is needed: ", models.size(), " models are served here"));
     }
-    if (snapshot.known_models.empty()) return NoWorker("no worker is there");
-    return snapshot.known_models.front();
+    if (models.empty()) return NoWorker("no worker is there");
+    return std::move(models.front());
   }
   if (IsKnown(snapshot, model)) return std::string(model);
   if (snapshot.discovery_complete && !snapshot.known_models.empty()) {

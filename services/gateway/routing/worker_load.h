@@ -40,6 +40,7 @@ struct WorkerLoad {
   std::string worker;       // name, for people
   std::string incarnation;  // changes with every start of the process
   std::string model;
+  std::string parent;       // of a LoRA adapter: the model that it adapts; else empty
   std::string fingerprint;  // an empty one equals no other
   std::string tokenizer_fingerprint;
   WorkerState state = WorkerState::kLost;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace continuo::gateway {
 namespace {
@@ -38,10 +39,16 @@ bool Demand::IsServed(std::string_view model) const {
 
 Admission::ModelCounts Demand::Total(std::string_view model) const {
   const std::string name(model);
-  const bool is_only_model = view_->Get()->known_models.size() == 1 && IsKnown(model);
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+  const std::vector<std::string> models = BaseModels(*snapshot);
+  const bool is_only_model = models.size() == 1 && models.front() == name;
   Admission::ModelCounts total;
   const auto add = [&](const DemandByModel& demand) {
     Add(demand, name, &total);
+    // The workers of a model compute its adapters.
+    for (const auto& [adapter, parent] : snapshot->adapters) {
+      if (parent == name) Add(demand, adapter, &total);
+    }
     if (is_only_model) Add(demand, "", &total);
   };
   add(local_());

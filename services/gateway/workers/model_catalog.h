@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -20,6 +21,11 @@ class ModelCatalog {
       : names_(declared.begin(), declared.end()), listed_(names_) {}
 
   void AddName(const std::string& name) { names_.insert(name); }
+  // A LoRA adapter of the model `parent`.
+  void AddAdapter(const std::string& name, const std::string& parent) {
+    names_.insert(name);
+    adapters_[name] = parent;
+  }
   // The name is listed from now on, described or not: the worker that reported it has answered
   // ListModels, has failed to, or does not serve yet.
   void List(const std::string& name) { listed_.insert(name); }
@@ -28,6 +34,8 @@ class ModelCatalog {
 
   // Sorted.
   std::vector<std::string> Names() const { return {names_.begin(), names_.end()}; }
+  // Those that are adapters, with the models that they adapt.
+  const std::map<std::string, std::string, std::less<>>& Adapters() const { return adapters_; }
   // The listed models sorted by name, each with the fingerprints and the number of its serving
   // workers. One without a description is `undescribed`. A model that a worker has just reported is
   // not listed yet: its description comes in a moment, and half of one would tell clients that it
@@ -37,7 +45,8 @@ class ModelCatalog {
  private:
   std::set<std::string> names_;
   std::set<std::string> listed_;
-  std::map<std::string, v1::Model> descriptions_;  // by name
+  std::map<std::string, std::string, std::less<>> adapters_;  // with their parents
+  std::map<std::string, v1::Model> descriptions_;             // by name
 };
 
 }  // namespace continuo::gateway

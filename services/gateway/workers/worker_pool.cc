@@ -206,6 +206,9 @@ void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& r
     report_news = worker->record.OnReport(report, clock_->Elapsed(), &slow_);
     if (report_news.changed && !report.model().empty()) {
       catalog_.AddName(report.model());
+      for (const v1::ServedAdapter& adapter : report.adapters()) {
+        catalog_.AddAdapter(adapter.model(), report.model());
+      }
       // It is asked to describe the model once it serves.
       if (report.state() != v1::WORKER_STATE_SERVING) catalog_.List(report.model());
     }
@@ -240,7 +243,10 @@ void WorkerPool::OnModels(const std::string& address, const std::string& incarna
                           const v1::ListModelsResponse& response) {
   absl::MutexLock lock(&mutex_);
   if (status.ok()) {
-    for (const v1::Model& description : response.models()) catalog_.SetDescription(description);
+    for (const v1::Model& description : response.models()) {
+      catalog_.SetDescription(description);
+      if (!description.parent().empty()) catalog_.List(description.name());
+    }
   } else if (const auto at = workers_.find(address); at != workers_.end()) {
     at->second.record.OnModelQueryFailed(incarnation);
   }
@@ -366,6 +372,7 @@ bool WorkerPool::Publish() {
     }
   }
   snapshot.known_models = catalog_.Names();
+  snapshot.adapters = catalog_.Adapters();
   const bool changed = std::exchange(discovery_complete_, snapshot.discovery_complete) !=
                        snapshot.discovery_complete;
   const absl::Duration begin = clock_->Elapsed();

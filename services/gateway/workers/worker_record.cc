@@ -2,6 +2,8 @@
 #include "services/gateway/workers/worker_record.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 
@@ -83,13 +85,37 @@ ReportNews WorkerRecord::OnReport(const v1::WatchLoadResponse& report, absl::Dur
   if (load->state == WorkerState::kServing && !was_serving) verdict_.OnBeginServing(now);
   news.became_slow = load->slow && (model.load == nullptr || !model.load->slow);
   news.changed = news.changed || model.load == nullptr || !SameRoute(*model.load, *load);
+  news.changed |= SetAdapters(report, *load);
   news.urgent = news.replaced || (news.changed && was_serving);
-  model.load = load;
+  models_[report.model()].load = load;
   if (!report.model().empty()) {
     reported_model_ = true;
     models_.erase("");  // Its entry while it could not name the model yet.
   }
   return news;
+}
+
+bool WorkerRecord::SetAdapters(const v1::WatchLoadResponse& report, const WorkerLoad& load) {
+  bool changed = false;
+  std::set<std::string_view> served;
+  for (const v1::ServedAdapter& adapter : report.adapters()) {
+    if (adapter.model() == report.model()) continue;
+    served.insert(adapter.model());
+    auto own = std::make_shared<WorkerLoad>(load);
+    own->model = adapter.model();
+    own->parent = report.model();
+    own->fingerprint = adapter.fingerprint();
+    Model& model = models_[adapter.model()];
+    model.reported = report.state();
+    changed |= model.load == nullptr || !SameRoute(*model.load, *own);
+    model.load = std::move(own);
+  }
+  const size_t gone = std::erase_if(models_, [&](const auto& entry) {
+    const WorkerLoad* const known = entry.second.load.get();
+    return known != nullptr && !known->parent.empty() && known->parent == report.model() &&
+           !served.contains(entry.first);
+  });
+  return changed || gone > 0;
 }
 
 bool WorkerRecord::OnEnd(bool refused) {

@@ -85,6 +85,8 @@ class WorkerRecord {
   const std::map<std::string, Model>& models() const { return models_; }
 
  private:
+  // Gives the adapters of a report the load of their model. Returns whether routing has to know.
+  bool SetAdapters(const v1::WatchLoadResponse& report, const WorkerLoad& load);
   // Gives each load the state of today's verdict. Returns whether one changed.
   bool Judge();
   // Nothing that was reported counts any more, until it is reported again.

@@ -22,6 +22,9 @@ inline constexpr int32_t kSampleToken = -1;
 // result (StepResult::states).
 inline constexpr int32_t kReadState = -2;
 
+// In StepPlan::adapters: the sequence is computed by the model alone.
+inline constexpr int32_t kNoAdapter = -1;
+
 // Says how one token is sampled from its row of logits. A sample depends on this, on the StepPlan's
 // arrays for it, and on the logits alone (exactness: keyed-sampling).
 struct SamplingParams {
@@ -73,6 +76,8 @@ struct StepPlan {
   std::vector<int32_t> block_tables;       // [num_seqs, max_blocks], -1 padded
   int32_t max_blocks = 0;
   std::vector<int32_t> sample_begin = {0};  // one extra entry: the end
+  // AdapterLease::id or kNoAdapter. Empty: no sequence has an adapter.
+  std::vector<int32_t> adapters;
 
   // Per sample. Several samples may read one row (num_sequences > 1 at the prompt's last row).
   std::vector<int32_t> sample_rows;  // index of a row, ascending
@@ -115,6 +120,7 @@ struct StepPlan {
     block_tables.clear();
     max_blocks = 0;
     sample_begin.assign(1, 0);
+    adapters.clear();
     sample_rows.clear();
     sample_targets.clear();
     sampling.clear();

@@ -2,9 +2,11 @@
 // step_bench --model=DIR [--threads=2] [--weights=bf16] [--kv_dtype=auto] [--isa=auto]
 //   [--tensor_parallel=1] [--device=cpu] [--deterministic=1] [--fp8_fast_accumulation=1]
 //   [--cuda_experiments=no_pdl,no_wgmma_prefill] [--decode=1,4,16,32,64] [--context=128]
-//   [--prefill=512,4096] [--chunk=512] [--rounds=7] [--clock=cpu] [--json=FILE]
+//   [--prefill=512,4096] [--chunk=512] [--adapters=DIR,DIR] [--rounds=7] [--clock=cpu]
+//   [--json=FILE]
 // Measures whole steps of a model, greedy. decode/B: one row of each of B sequences with --context
-// tokens in the cache. prefill/R: a prompt of R tokens, --chunk rows a step.
+// tokens in the cache. prefill/R: a prompt of R tokens, --chunk rows a step. With LoRA adapters
+// each is measured again as "adapted": sequences take the adapters in turn.
 //
 // The read bandwidth and the peaks of the path's multiplications are measured in turn with the
 // steps. On devices, rounds in which the bandwidth changed by more than 5 % do not count. Medians
@@ -25,9 +27,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_split.h"
 #include "kernels/replica.h"
 #include "services/worker/model/load/model_loader.h"
 #include "tests/bench/engine/state_ops_run.h"
@@ -52,6 +56,17 @@ struct Work {
   int64_t cached = 0;             // positions whose keys and values are read, step by step
   int64_t states = 0;             // states that are read and written, step by step
 };
+
+// Gives the sequences adapters, from 0 on.
+Work Adapted(Work work, size_t num_adapters) {
+  work.name = "adapted " + work.name;
+  for (model::StepPlan& plan : work.steps) {
+    for (size_t i = 0; i < plan.sequence_ids.size(); ++i) {
+      plan.adapters.push_back(static_cast<int32_t>(i % num_adapters));
+    }
+  }
+  return work;
+}
 
 Work Decode(int batch, int context, int max_blocks) {
   testing::PlanBuilder builder(kBlockSize, max_blocks);
@@ -279,6 +294,11 @@ int Main(const Flags& flags) {
   options.kv.num_blocks = std::max(sequences * decode_blocks, prompt_blocks);
   options.max_batch_tokens = std::max(chunk, sequences);
   options.state_slots.most = std::max(2, sequences);
+  if (const std::string adapters = flags.Get("adapters", std::string()); !adapters.empty()) {
+    for (const auto dir : absl::StrSplit(adapters, ',')) {
+      options.adapters.push_back({std::string(dir), std::string(dir)});
+    }
+  }
   auto model = model::LoadModel(options);
   if (!model.ok()) {
     std::fprintf(stderr, "%s\n", model.status().ToString().c_str());
@@ -294,8 +314,12 @@ int Main(const Flags& flags) {
   const Costs costs(*model);
 
   std::vector<Work> works;
-  for (const int batch : batches) works.push_back(Decode(batch, context, decode_blocks));
-  for (const int rows : prompts) works.push_back(Prefill(rows, chunk, prompt_blocks));
+  const auto add = [&](Work work) {
+    if (!model->adapters.empty()) works.push_back(Adapted(work, model->adapters.size()));
+    works.push_back(std::move(work));
+  };
+  for (const int batch : batches) add(Decode(batch, context, decode_blocks));
+  for (const int rows : prompts) add(Prefill(rows, chunk, prompt_blocks));
   std::unique_ptr<StateOpsRun> states;
   if (model->config.has_states()) {
     for (Work& work : works) {
@@ -313,7 +337,7 @@ int Main(const Flags& flags) {
   std::printf("%s, %s, %s, %s weights, %s keys and values, %d threads\n",
               ceilings->device().c_str(), model->backend_name.c_str(), options.source.dir.c_str(),
               model->weight_format.c_str(), model->kv_format.c_str(), options.device.num_threads);
-  std::printf("%14s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
+  std::printf("%22s %10s %10s %9s %8s | %7s %9s %9s | %9s %7s\n", "", "ms", "tokens/s", "of bound",
               "of peak", "GB/s", "matmul G", "attend G", "overlap ms", "idle");
   if (model->executor->IsAsynchronous()) {
     std::printf(
@@ -351,7 +375,7 @@ int Main(const Flags& flags) {
     const double time = median(kSeconds);
     const double rate = static_cast<double>(work.rows) / time;
     nlohmann::json row = {{"name", work.name}, {"seconds", time}, {"tokens_per_s", rate}};
-    std::printf("%14s %10.2f %10.1f", work.name.c_str(), time * 1e3, rate);
+    std::printf("%22s %10.2f %10.1f", work.name.c_str(), time * 1e3, rate);
     row["rounds"] = rounds.size();
     row["steady_rounds"] = steady.size();
     const Machine machine = {median(kBandwidth), median(kProducts), median(kAttentionPeak)};

@@ -129,8 +129,9 @@ inline void WriteFamilyModel(const nlohmann::json& golden, const nlohmann::json&
 }
 
 // Returns the largest difference of the golden's rows, all sequences in one batch, their rows in
-// chunks of `chunk`.
-inline double FamilyError(ModelHarness& harness, const nlohmann::json& golden, int chunk) {
+// chunks of `chunk`, with an adapter of the harness or without.
+inline double FamilyError(ModelHarness& harness, const nlohmann::json& golden, int chunk,
+                          int32_t adapter = model::kNoAdapter) {
   std::vector<std::vector<int32_t>> sequences;
   for (const auto& one : golden["sequences"]) {
     sequences.push_back(one["ids"].get<std::vector<int32_t>>());
@@ -150,6 +151,7 @@ inline double FamilyError(ModelHarness& harness, const nlohmann::json& golden, i
       if (harness.config().num_state_layers() > 0) {
         builder.KeepState(begin == 0 ? -1 : static_cast<int>(s), static_cast<int>(s));
       }
+      if (adapter != model::kNoAdapter) builder.Adapt(adapter);
       for (size_t row = begin; row < begin + n; ++row) rows.emplace_back(s, row);
     }
     const std::vector<float> logits = harness.Run(builder.plan());

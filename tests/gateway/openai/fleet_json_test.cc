@@ -42,5 +42,21 @@ TEST(FleetJsonTest, WorkersAreInTheOrderOfTheirNames) {
   EXPECT_EQ(fleet["workers"][1]["state"], "draining");
 }
 
+TEST(FleetJsonTest, AdaptersAreToldWithTheirWorker) {
+  LoadSnapshot snapshot;
+  for (const char* model : {"base", "poet", "pirate"}) {
+    snapshot.workers.push_back(std::make_shared<const WorkerLoad>(
+        WorkerLoad{.address = "a:1",
+                   .worker = "w",
+                   .model = model,
+                   .parent = std::string(model) == "base" ? "" : "base",
+                   .state = WorkerState::kServing}));
+  }
+  const auto fleet = nlohmann::json::parse(FleetJson(snapshot));
+  ASSERT_THAT(fleet["workers"], SizeIs(1));
+  EXPECT_EQ(fleet["workers"][0]["model"], "base");
+  EXPECT_EQ(fleet["workers"][0]["adapters"], nlohmann::json({"pirate", "poet"}));
+}
+
 }  // namespace
 }  // namespace continuo::gateway::openai

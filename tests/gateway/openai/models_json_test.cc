@@ -25,6 +25,13 @@ TEST(ModelsJsonTest, ModelsAreListedInTheFormOfOpenAi) {
                             "max_model_len":null,"undescribed":true})"));
 }
 
+TEST(ModelsJsonTest, AnAdapterNamesItsModel) {
+  v1::Model model;
+  model.set_name("poet");
+  model.set_parent("a/b");
+  EXPECT_EQ(Json::parse(ModelJson(ModelsForm::kOpenAi, model, 3))["parent"], "a/b");
+}
+
 TEST(ModelsJsonTest, ModelsAreListedInTheFormOfAnthropic) {
   v1::Model first, second;
   first.set_name("a/b");

@@ -41,6 +41,7 @@ class RouterTest : public ::testing::Test {
       snapshot.workers.push_back(std::make_shared<const WorkerLoad>(worker));
     }
     snapshot.known_models = known_models_;
+    snapshot.adapters = adapters_;
     snapshot.discovery_complete = true;
     view_.Set(std::move(snapshot));
   }
@@ -58,6 +59,7 @@ class RouterTest : public ::testing::Test {
   LoadView view_;
   std::mt19937_64 random_{7};
   std::vector<std::string> known_models_ = {"m"};
+  std::map<std::string, std::string, std::less<>> adapters_;
   std::vector<WorkerLoad> workers_ = {Worker("a:1"), Worker("b:1")};
   Router router_{&LeastLoadedOfTwo, &view_, &clock_, random_};
 };
@@ -178,6 +180,24 @@ TEST_F(RouterTest, TheModelMayBeLeftOutWhereThereIsOne) {
   const absl::Status status = router_.Pick({}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_EQ(protocol::FieldOf(status), "model");
+}
+
+TEST_F(RouterTest, ARequestForAnAdapterGoesWhereItIsAndMustNameIt) {
+  known_models_ = {"m", "poet"};
+  adapters_ = {{"poet", "m"}};
+  WorkerLoad adapter = workers_[1];
+  adapter.model = "poet";
+  adapter.parent = "m";
+  workers_.push_back(adapter);
+  Publish();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(PickAddress({.model = "poet"}), "b:1");
+  const absl::StatusOr<Lease> lease = router_.Pick({});
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(lease->load().model, "m");
+  // It is known without a worker, as other models are.
+  workers_.pop_back();
+  Publish();
+  EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "poet"}).status()));
 }
 
 TEST_F(RouterTest, AStreamGoesWhereItsFingerprintIs) {

@@ -89,5 +89,16 @@ TEST_F(DemandTest, AModelIsServedByAWorkerThatTakesRequests) {
   EXPECT_FALSE(demand_.IsKnown("c"));
 }
 
+TEST_F(DemandTest, AModelIsAskedForByItsAdaptersToo) {
+  LoadSnapshot snapshot;
+  snapshot.known_models = {"a", "pirate", "poet"};
+  snapshot.adapters = {{"pirate", "a"}, {"poet", "a"}};
+  view_.Set(std::move(snapshot));
+  local_ = {{"a", {1, 10}}, {"poet", {2, 20}}, {"", {4, 40}}};
+  demand_.SetPeer("p:1", "one", {{"pirate", {8, 80}}});
+  EXPECT_EQ(demand_.Total("a"), (Counts{15, 150}));
+  EXPECT_EQ(demand_.Total("poet"), (Counts{2, 20}));
+}
+
 }  // namespace
 }  // namespace continuo::gateway

@@ -173,5 +173,40 @@ TEST_F(WorkerRecordTest, ReconnectsSlowDownUntilAReport) {
   EXPECT_EQ(next(), absl::Milliseconds(50));
 }
 
+TEST_F(WorkerRecordTest, AdaptersAreModelsWithTheLoadOfTheirs) {
+  v1::WatchLoadResponse report = Report(v1::WORKER_STATE_SERVING);
+  report.set_running_requests(3);
+  const auto add = [&report](const std::string& model, const std::string& fingerprint) {
+    v1::ServedAdapter& adapter = *report.add_adapters();
+    adapter.set_model(model);
+    adapter.set_fingerprint(fingerprint);
+  };
+  add("pirate", "P");
+  add("poet", "Q");
+  EXPECT_TRUE(OnReport(report).changed);
+  EXPECT_FALSE(OnReport(report).changed);
+  const WorkerLoad& poet = *record_.models().at("poet").load;
+  EXPECT_EQ(poet.model, "poet");
+  EXPECT_EQ(poet.parent, "m");
+  EXPECT_EQ(poet.fingerprint, "Q");
+  EXPECT_EQ(poet.running_requests, 3);
+  EXPECT_EQ(State("pirate"), WorkerState::kServing);
+  // They follow the verdict on the worker.
+  report.set_state(v1::WORKER_STATE_DRAINING);
+  EXPECT_TRUE(OnReport(report).changed);
+  EXPECT_EQ(State("poet"), WorkerState::kDraining);
+  record_.OnEnd(/*refused=*/true);
+  EXPECT_EQ(State("poet"), WorkerState::kLost);
+  // One that is not reported any more is gone, and one of the model's own name never was.
+  report.set_state(v1::WORKER_STATE_SERVING);
+  report.clear_adapters();
+  add("poet", "Q2");
+  add("m", "X");
+  EXPECT_TRUE(OnReport(report).changed);
+  EXPECT_FALSE(record_.models().contains("pirate"));
+  EXPECT_EQ(record_.models().at("poet").load->fingerprint, "Q2");
+  EXPECT_EQ(record_.models().at("m").load->fingerprint, "F");
+}
+
 }  // namespace
 }  // namespace continuo::gateway

@@ -23,6 +23,8 @@
 #include "nlohmann/json.hpp"
 #include "services/worker/model/description/family.h"
 #include "tests/testing/shared_data.h"
+#include "tests/testing/temp_folder.h"
+#include "tests/testing/tiny_adapter.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/engine/real_model.h"
 #include "tests/worker/engine/simulation.h"
@@ -169,6 +171,34 @@ TEST(ExactMtpTest, EveryAnswerIsThatOfTheRequestAlone) {
       EXPECT_EQ(Simulation(seed, &tally, model->get()).Run(), "") << family << ", seed " << seed;
     }
     EXPECT_GT(tally.drafts, 8) << family;
+  }
+}
+
+// Requests of some adapters, and of none.
+TEST(ExactAdaptersTest, EveryAnswerIsThatOfTheRequestAlone) {
+  for (const char* family : {"llama", "phi3"}) {
+    const testing::TinyModel files({.family = family, .context_length = 1024});
+    const testing::TempFolder folder;
+    std::vector<model::AdapterSource> adapters;
+    for (int i = 0; i < 5; ++i) {
+      adapters.push_back({absl::StrCat(i), (folder.path() / absl::StrCat(i)).string()});
+      testing::WriteTinyAdapter(files.dir(), adapters.back().dir,
+                                {.rank = 3 + 4 * i, .seed = static_cast<uint64_t>(i)});
+    }
+    for (const char* weights : {"fp32", "int8"}) {
+      const auto model = RealModel::Load({.source = {.dir = files.dir()},
+                                          .precision = {.weights = weights},
+                                          .adapters = adapters});
+      ASSERT_TRUE(model.ok()) << model.status();
+      SimulationTally tally;
+      const uint32_t first = flags.first_seed;
+      const auto count = static_cast<uint32_t>(flags.schedules == 0 ? 8 : flags.schedules);
+      for (uint32_t seed = first; seed < first + count; ++seed) {
+        EXPECT_EQ(Simulation(seed, &tally, model->get()).Run(), "") << weights << ", seed " << seed;
+      }
+      EXPECT_GT(tally.adapted, 8) << family;
+      EXPECT_LT(tally.adapted, tally.requests) << family;
+    }
   }
 }
 

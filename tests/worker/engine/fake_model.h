@@ -22,6 +22,8 @@ class FakeModel : public SimulatedModel {
     sizes.has_states = std::uniform_int_distribution<int>(1, 100)(rng) <= 40;
     sizes.embeds_percent = 15;
     has_mtp_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 30;
+    // Drafts of the module are those of the model alone.
+    if (!has_mtp_ && std::uniform_int_distribution<int>(1, 100)(rng) <= 30) sizes.num_adapters = 3;
     return sizes;
   }
   int vocab_size() const override { return vocab_size_; }

@@ -60,6 +60,7 @@ class RealModel::AlonePlans {
       plan_.kv_slots.push_back(at);
     }
     plan_.sequence_ids = {1};
+    if (request_.adapter != model::kNoAdapter) plan_.adapters = {request_.adapter};
     if (has_states_) {
       // Slot 0 keeps the state behind the prompt, slot 1 is that of the answer.
       const bool is_first = begin == static_cast<int>(request_.prompt.size());
@@ -130,6 +131,7 @@ SimulatedSizes RealModel::Begin(std::mt19937& rng) {
     sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
   sizes.has_states = loaded_.config.has_states();
   sizes.embeds_percent = 25;
+  sizes.num_adapters = static_cast<int>(loaded_.adapters.size());
   return sizes;
 }
 
@@ -150,6 +152,7 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
   }
   ++num_schedules_[options.tensor_parallel];
   executor_ = loaded.executor.get();
+  adapters_ = std::move(loaded.adapters);
   block_size_ = engine.block_size;
   return std::move(loaded.executor);
 }
@@ -163,6 +166,7 @@ std::shared_ptr<Drafter> RealModel::MakeDrafter(int percent, uint32_t seed) {
   if (seed % 3 == 1 || loaded_.config.has_states())
     return std::make_shared<ReplayDrafter>(this, percent, seed);
   model::LoadOptions options = options_;
+  options.adapters.clear();
   options.precision.weights = "int4";
   options.kv.block_size = 1 + static_cast<int>(seed / 3 % 9);
   options.kv.num_blocks = (kLongest + options.kv.block_size - 1) / options.kv.block_size;

@@ -17,7 +17,8 @@ namespace continuo::engine {
 // the scheduler: on one rank and one thread, the whole prompt in one step, then one token a step.
 class RealModel : public SimulatedModel {
  public:
-  // Takes the folder, instruction set, weights and type of keys and values from `options`.
+  // Takes the folder, instruction set, adapters, weights and type of keys and values from
+  // `options`.
   static absl::StatusOr<std::unique_ptr<RealModel>> Load(model::LoadOptions options);
 
   SimulatedSizes Begin(std::mt19937& rng) override;
@@ -54,10 +55,11 @@ class RealModel : public SimulatedModel {
   const model::LoadOptions options_;
   const model::LoadedModel loaded_;  // runs requests alone
   const int vocab_size_;
-  int block_size_ = 0;                   // of this schedule
-  const ManualClock stopped_clock_;      // drafting takes no time on it
-  model::Executor* executor_ = nullptr;  // of this schedule
-  std::map<RequestId, Alone> alone_;     // requests of this schedule
+  int block_size_ = 0;                          // of this schedule
+  const ManualClock stopped_clock_;             // drafting takes no time on it
+  model::Executor* executor_ = nullptr;         // of this schedule
+  std::vector<model::LoadedAdapter> adapters_;  // likewise
+  std::map<RequestId, Alone> alone_;            // requests of this schedule
   std::map<int, int> num_schedules_;
 };
 

@@ -22,6 +22,7 @@ struct SimulatedSizes {
   int logprobs_percent = 20;  // of requests
   bool has_states = false;    // the model has layers with state
   int embeds_percent = 0;     // of schedules, whose requests read states
+  int num_adapters = 0;       // requests may name them, from 0 on
 };
 
 // The model that a Simulation runs, and the answer that the same model gives to each request alone,

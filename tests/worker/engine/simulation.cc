@@ -121,6 +121,12 @@ Request Simulation::MakeRequest() {
   if (Chance(5)) r.deadline = clock_.Now() + absl::Milliseconds(Pick(1, 2000));
   if (Chance(5)) r.time_limit = clock_.Now() + absl::Milliseconds(Pick(0, 2000));
   r.cache_salt = {0, static_cast<uint64_t>(Chance(20) ? Pick(1, 2) : 0)};
+  if (sizes_.num_adapters > 0 && Chance(75)) {
+    // As the server salts the cache.
+    r.adapter = Pick(0, sizes_.num_adapters - 1);
+    r.cache_salt[0] = static_cast<uint64_t>(r.adapter) + 1;
+    ++tally_.adapted;
+  }
   r.cache_bypass = Chance(15);
   r.want_progress = Chance(10);
   if (embeds_) return MakeStateRead(std::move(r));
@@ -141,6 +147,7 @@ Request Simulation::MakeStateRead(Request r) {
           .tenant = std::move(r.tenant),
           .prompt = std::move(r.prompt),
           .reads_state = true,
+          .adapter = r.adapter,
           .priority = r.priority,
           .is_migration = r.is_migration,
           .deadline = r.deadline,

@@ -28,7 +28,8 @@ struct SimulationTally {
   int64_t overlapped = 0, lost = 0;       // overlapped steps; samples lost to them
   // These count, of models with states, steps, tokens found in the cache, and copied blocks.
   int64_t state_steps = 0, state_hit_tokens = 0, state_copies = 0;
-  int64_t states = 0;  // read and compared
+  int64_t states = 0;   // read and compared
+  int64_t adapted = 0;  // requests with an adapter
   int64_t late = 0, widely_forked = 0, longest = 0, drafts = 0, right_drafts = 0;
 };
 

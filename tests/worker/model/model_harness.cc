@@ -32,6 +32,17 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
   const model::ModelConfig& config = harness->config_;
   ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::Open(dir));
   RETURN_IF_ERROR(model::CheckWeights(config, checkpoint));
+  if (!options.adapters.empty()) {
+    std::vector<model::Shard> shards;
+    for (int i = 0; i < options.tensor_parallel; ++i) {
+      shards.push_back(model::MakeShard(config, i, options.tensor_parallel));
+    }
+    harness->adapter_pool_ = std::make_shared<model::AdapterPool>(
+        config, std::move(shards), static_cast<int>(options.adapters.size()));
+    for (const std::string& folder : options.adapters) {
+      ASSIGN_OR_RETURN(harness->adapters_.emplace_back(), harness->adapter_pool_->Load(folder));
+    }
+  }
   auto communicators = kernels::host::MakeThreadCommunicators(options.tensor_parallel);
   for (int i = 0; i < options.tensor_parallel; ++i) {
     auto rank = std::make_unique<Rank>();
@@ -64,7 +75,8 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                        .device = is_logged ? *rank->logged : *rank->device,
                                        .communicator = *rank->communicator,
                                        .cache = *rank->cache,
-                                       .states = rank->states.get()}));
+                                       .states = rank->states.get(),
+                                       .has_adapters = !options.adapters.empty()}));
     harness->ranks_.push_back(std::move(rank));
   }
   return harness;
@@ -113,6 +125,11 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
   CONTINUO_CHECK(std::ranges::adjacent_find(plan.sample_rows, std::greater_equal<>()) ==
                  plan.sample_rows.end());
   step.wanted_rows = *rows.Upload(plan.sample_rows);
+  if (!plan.adapters.empty()) {
+    rank.adapters.Set(plan, plan.sample_rows, *adapter_pool_, rank.shard.rank);
+    step.adapters = rank.adapters.rows();
+    step.wanted_adapters = rank.adapters.wanted();
+  }
   EXPECT_TRUE(rank.model->Forward(step).ok());
   const size_t vocab = static_cast<size_t>(config_.vocab_size);
   std::vector<float> all(plan.sample_rows.size() * vocab);

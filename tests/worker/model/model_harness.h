@@ -10,12 +10,14 @@
 #include "absl/status/statusor.h"
 #include "kernels/communicator.h"
 #include "kernels/device.h"
+#include "services/worker/model/adapter/adapter_pool.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/description/config.h"
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/model.h"
 #include "services/worker/model/network/state_cache.h"
+#include "services/worker/model/run/adapter_step.h"
 #include "services/worker/model/step_plan.h"
 #include "tests/worker/model/router_log.h"
 
@@ -32,8 +34,9 @@ struct HarnessOptions {
   int num_blocks = 64;
   int block_size = 16;
   int max_rows = 1024;
-  bool reads_mtp = false;           // plans may be of the module for multi-token prediction
-  RouterLog* router_log = nullptr;  // where it is given, of one rank
+  std::vector<std::string> adapters;  // folders; plans name them by their places here
+  bool reads_mtp = false;             // plans may be of the module for multi-token prediction
+  RouterLog* router_log = nullptr;    // where it is given, of one rank
 };
 
 // Runs a model with its KV cache on every rank, without a sampler: it takes StepPlans and returns
@@ -59,10 +62,13 @@ class ModelHarness {
     std::unique_ptr<model::KvCache> cache;
     std::unique_ptr<model::StateCache> states;
     std::unique_ptr<model::Model> model;
+    model::AdapterStep adapters;
   };
   std::vector<float> RunRank(Rank& rank, const model::StepPlan& plan);
 
   model::ModelConfig config_;
+  std::shared_ptr<model::AdapterPool> adapter_pool_;
+  std::vector<std::shared_ptr<const model::AdapterLease>> adapters_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

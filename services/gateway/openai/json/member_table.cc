@@ -20,7 +20,7 @@ constexpr std::string_view kKwargs = "pass it to the template: chat_template_kwa
 constexpr std::string_view kSampler =
     "there are temperature, top_k, top_p, min_p, the penalties and logit_bias";
 constexpr std::string_view kTextOnly = "text is all that goes in and out";
-constexpr std::string_view kLora = "adapters are not supported";
+constexpr std::string_view kLora = "name the adapter as the model";
 constexpr std::string_view kInside = "answers do not tell of the model's inside";
 constexpr std::string_view kThoughts = "thoughts come apart, as reasoning_content and reasoning";
 constexpr std::string_view kReturnIds = "write return_token_ids";

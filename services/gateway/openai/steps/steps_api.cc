@@ -44,7 +44,9 @@ absl::StatusOr<std::shared_ptr<const WorkerLoad>> FindWatched(const StepsApi::As
                            std::cref(load.address));
   };
   for (const auto& load : asked.fleet()->workers) {
+    // Steps have the rows of the model and of all its adapters.
     if (load->state == WorkerState::kLost || !asked.may_use(load->model)) continue;
+    if (!load->parent.empty()) continue;
     if (!asked.worker.empty() && load->worker != asked.worker) continue;
     if (best == nullptr || order(*load) < order(*best)) best = load;
   }

@@ -141,6 +141,10 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
   }
   if (!s.states.empty()) AddStates(s, begin, end + num_drafts);
+  if (r.request.adapter != model::kNoAdapter || !plan_.adapters.empty()) {
+    plan_.adapters.resize(plan_.sequence_ids.size(), model::kNoAdapter);
+    plan_.adapters.push_back(r.request.adapter);
+  }
   plan_.sequence_ids.push_back(s.id);
   plan_.query_begin.push_back(plan_.num_rows());
   plan_.kv_len.push_back(end + num_drafts);

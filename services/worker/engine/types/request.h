@@ -62,6 +62,11 @@ struct Request {
   // max_tokens of 0 and no prompt log-probabilities.
   bool reads_state = false;
 
+  // AdapterLease::id of the adapter that computes the request, and what keeps it in memory. The
+  // cache's salt differs from that of requests with another adapter.
+  int32_t adapter = model::kNoAdapter;
+  std::shared_ptr<const void> adapter_lease;
+
   int priority = 0;           // higher runs first
   bool is_migration = false;  // sent here by a gateway: admitted before new work, never rejected
   absl::Time deadline = absl::InfiniteFuture();    // DEADLINE_EXCEEDED, checked at every step

@@ -79,7 +79,7 @@ absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& pl
     const int64_t taken =
         WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device) +
         ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                     options.max_batch_tokens, device);
+                     options.max_batch_tokens, /*has_adapters=*/false, device);
     // Blocks that flags ask for come first.
     const int64_t blocks = requested * BlockNeeds(options, plan, rank);
     const int64_t slot = StateCache::SlotBytes(plan.config, shard, plan.types.activations);
@@ -103,7 +103,7 @@ absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, 
         {.weights = WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device),
          .scratch = spare +
                     ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                                 options.max_batch_tokens, device) +
+                                 options.max_batch_tokens, /*has_adapters=*/false, device) +
                     StateCache::Bytes(plan.config, shard, plan.types.activations, state_slots),
          .block = BlockNeeds(options, plan, rank)});
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/device_options.h"
@@ -51,6 +52,12 @@ struct StateSlots {
   bool by_memory = false;  // fewer where they would take much of the memory (StateSlotsIn)
 };
 
+// A LoRA adapter that is loaded beside the model, on the CPU only.
+struct AdapterSource {
+  std::string name;  // that requests give as their model
+  std::string dir;   // folder of adapter_config.json and adapter_model.safetensors
+};
+
 // Everything that ModelLoader needs to know.
 struct LoadOptions {
   ModelSource source;
@@ -58,6 +65,7 @@ struct LoadOptions {
   KvCacheSize kv;
   kernels::DeviceOptions device;  // num_threads: of all ranks together; each has at least one
   StateSlots state_slots;
+  std::vector<AdapterSource> adapters;
   // The files' module for multi-token prediction is read, too, for an engine::MtpDrafter.
   bool reads_mtp = false;
   // Steps read final hidden states and sample nothing, as those of embedding models do. The files

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/device.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/adapter/adapter.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/kv_cache.h"
@@ -50,6 +51,20 @@ absl::Status CheckStates(const LoadOptions& options, const LoadPlan& plan) {
   return absl::OkStatus();
 }
 
+// Counts what the adapters take, and checks that they fit the model.
+absl::Status ReadAdapters(const LoadOptions& options, LoadPlan& plan) {
+  for (const AdapterSource& source : options.adapters) {
+    const auto read = [&]() -> absl::StatusOr<int64_t> {
+      ASSIGN_OR_RETURN(const AdapterFiles files, AdapterFiles::Open(source.dir));
+      return Adapter::Bytes(files.modules(), plan.config, plan.shards);
+    };
+    const absl::StatusOr<int64_t> bytes = read();
+    RETURN_IF_ERROR(AdapterError(source.name, bytes.status()));
+    plan.adapter_bytes += *bytes;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadMtp(LoadPlan& plan) {
   absl::Status status = AddMtpLayer(plan.config);
   if (status.ok()) status = CheckWeights(plan.config, plan.checkpoint);
@@ -58,6 +73,11 @@ absl::Status ReadMtp(LoadPlan& plan) {
 }
 
 }  // namespace
+
+absl::Status AdapterError(const std::string& name, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("adapter \"", name, "\": ", status.message()));
+}
 
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -98,6 +118,11 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   RETURN_IF_ERROR(CheckRange("threads", options.device.num_threads, 1, kMaxThreads));
   RETURN_IF_ERROR(CheckRange("block_size", options.kv.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
+  if (!options.adapters.empty() && options.device.device != "cpu") {
+    return absl::UnimplementedError(
+        absl::StrCat("--lora_adapter: adapters are computed on the CPU alone, and the device is ",
+                     options.device.device));
+  }
   ASSIGN_OR_RETURN(ModelConfig config,
                    ReadModelConfig(options.source.dir, options.source.allow_unread));
   if (options.source.max_context_tokens != 0) {
@@ -127,6 +152,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
     plan.shards.push_back(MakeShard(plan.config, rank, num_ranks));
   }
   RETURN_IF_ERROR(CheckStates(options, plan));
+  RETURN_IF_ERROR(ReadAdapters(options, plan));
   const int block_size = options.kv.block_size;
   plan.min_blocks = (plan.config.context_length + block_size - 1) / block_size;
   return plan;
@@ -145,8 +171,9 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
         WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, *device);
     estimate.scratch_bytes +=
         RunnerScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                           options.max_batch_tokens, *device);
+                           options.max_batch_tokens, !options.adapters.empty(), *device);
   }
+  estimate.weight_bytes += plan.adapter_bytes;
   estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);
   estimate.min_blocks = plan.min_blocks;
   estimate.bytes_per_state_slot = plan.SlotBytes();

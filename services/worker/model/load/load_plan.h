@@ -22,6 +22,7 @@ struct LoadPlan {
   ComputeTypes types;
   std::vector<Shard> shards;  // of each rank
   int min_blocks = 0;         // KV blocks that hold one sequence of context_length
+  int64_t adapter_bytes = 0;  // of all adapters and ranks
 
   // Bytes of a KV block of `block_size` tokens in all layers: of one rank, and of all.
   int64_t BlockBytes(const Shard& shard, int block_size) const;
@@ -43,8 +44,9 @@ int StateSlotsIn(uint64_t free_bytes, int64_t slot_bytes, const StateSlots& want
 
 // The memory that ModelLoader will take, so that a caller can size the KV cache from what it has.
 struct LoadEstimate {
-  ModelConfig config;                // context_length cut to max_context_tokens
-  int64_t weight_bytes = 0;          // of all ranks together, replicated parts as often as held
+  ModelConfig config;  // context_length cut to max_context_tokens
+  // Of all ranks together, replicated parts as often as held; those of adapters, too.
+  int64_t weight_bytes = 0;
   int64_t scratch_bytes = 0;         // likewise; states aside
   int64_t bytes_per_block = 0;       // of all ranks together
   int min_blocks = 0;                // KV blocks that hold one sequence of max_context_tokens
@@ -57,6 +59,9 @@ struct LoadEstimate {
 // Reads the headers of the files only. Errors as MakeLoadPlan, and InvalidArgument for types that
 // the device does not support.
 absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options);
+
+// Puts the name of an adapter in front of an error's message.
+absl::Status AdapterError(const std::string& name, const absl::Status& status);
 
 // Returns InvalidArgument naming the option unless `value` is in [min, max].
 absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, int64_t max);

@@ -68,6 +68,7 @@ absl::StatusOr<ModelLoader> ModelLoader::Open(const LoadOptions& options) {
                      FitBlocks(options, loader.plan_, loader.requested_blocks_, state_slots,
                                *loader.replica_, ranks));
   }
+  RETURN_IF_ERROR(loader.LoadAdapters());
   RETURN_IF_ERROR(loader.LoadWeights(std::move(ranks)));
   loader.Describe();
   // A model that is loaded next sees the memory that this one's graphs leave.
@@ -93,6 +94,18 @@ absl::StatusOr<std::vector<kernels::Replica::Rank>> ModelLoader::MakeRanks() {
     RETURN_IF_ERROR(CheckSupported(*rank.device, plan_.types));
   }
   return ranks;
+}
+
+absl::Status ModelLoader::LoadAdapters() {
+  if (options_.adapters.empty()) return absl::OkStatus();
+  model_.adapter_pool = std::make_shared<AdapterPool>(plan_.config, plan_.shards,
+                                                      static_cast<int>(options_.adapters.size()));
+  for (const AdapterSource& source : options_.adapters) {
+    const auto lease = model_.adapter_pool->Load(source.dir);
+    RETURN_IF_ERROR(AdapterError(source.name, lease.status()));
+    model_.adapters.push_back({source.name, *lease});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks) {
@@ -124,6 +137,7 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                               .num_state_slots = model_.num_state_slots,
                               .max_rows = options_.max_batch_tokens,
                               .reads_states = options_.reads_states,
+                              .adapters = model_.adapter_pool,
                               .graphs = options_.device.graphs,
                               .num_threads = NumThreads(rank),
                               .weights_cache = cache.has_value() ? &*cache : nullptr},

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/replica.h"
+#include "services/worker/model/adapter/adapter_pool.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/description/config.h"
 #include "services/worker/model/executor.h"
@@ -25,6 +26,12 @@ struct RankMemory {
   int64_t state_bytes = 0;    // slots of recurrent states
   int64_t scratch_bytes = 0;  // activations of the largest step, and logits
   int64_t graph_bytes = 0;    // device memory of CUDA graphs, where a warm-up measured it
+};
+
+// An adapter in memory.
+struct LoadedAdapter {
+  std::string name;
+  std::shared_ptr<const AdapterLease> lease;
 };
 
 // A model ready to run. `executor` owns everything; the rest describes it.
@@ -48,6 +55,8 @@ struct LoadedModel {
   std::vector<RankMemory> ranks;
   bool weights_from_cache = false;  // of all ranks
   absl::Status cache_status;        // the error that made the weights cache useless, if any
+  std::shared_ptr<AdapterPool> adapter_pool;  // null where no adapter was asked for
+  std::vector<LoadedAdapter> adapters;        // in the order of LoadOptions::adapters
 };
 
 // Loads a model in two steps, so that two models can divide a device's memory: the draft model
@@ -80,6 +89,7 @@ class ModelLoader {
   int NumThreads(size_t rank) const;
   // The device and communicator of each rank, checked against the plan's types.
   absl::StatusOr<std::vector<kernels::Replica::Rank>> MakeRanks();
+  absl::Status LoadAdapters();
   absl::Status LoadWeights(std::vector<kernels::Replica::Rank> ranks);
   void Describe();
   absl::Status RunWarmUp(int num_blocks);

@@ -82,7 +82,7 @@ Activations Activations::First(int64_t rows) const {
 
 int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& sizes, uint8_t* base,
                Activations* b) {
-  const auto& [activations, rows, logit_rows, prepared_bytes, joins_heads] = sizes;
+  const auto& [activations, rows, logit_rows, prepared_bytes, joins_heads, adapter_width] = sizes;
   int64_t offset = 0;
   const auto place = [base, &offset](kernels::Tensor& tensor, kernels::DType dtype, int64_t n,
                                      int64_t cols) {
@@ -191,6 +191,7 @@ int64_t LayOut(const ModelConfig& c, const Shard& s, const ActivationSizes& size
       place(*t, activations, rows, size);
     }
   }
+  if (adapter_width > 0) place(b->adapted, kernels::DType::kF32, rows, adapter_width);
   if (c.output_gate) place(b->output_gate, activations, rows, s.heads.size() * dim);
   if (c.reads_mtp) {
     place(b->final_hidden, activations, rows, hidden);

@@ -83,6 +83,7 @@ struct Activations {
   kernels::Tensor final_hidden;  // [rows, hidden]: the result of the last layer, normalised
   kernels::Tensor joined;        // [rows, 2 * hidden]
   StateBuffers states;           // empty without layers with state
+  kernels::Tensor adapted;       // f32 [rows, adapter_width]; empty without adapters
 
   // Views of the first rows.
   Activations First(int64_t rows) const;
@@ -94,6 +95,7 @@ struct ActivationSizes {
   int64_t logit_rows = 0;      // LogitRows, or `rows` if that is less
   int64_t prepared_bytes = 0;  // 0: ops prepare nothing
   bool joins_heads = false;    // JoinsHeads
+  int64_t adapter_width = 0;   // 0: no adapters
 };
 
 // Lays the buffers out from `base` (null: only to count) and returns their bytes.

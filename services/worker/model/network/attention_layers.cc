@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/network/rope.h"
 
@@ -14,13 +15,14 @@ constexpr float kLatentEps = 1e-6f;
 
 }  // namespace
 
-AttentionLayers::AttentionLayers(const ModelDependencies& parts)
+AttentionLayers::AttentionLayers(const ModelDependencies& parts, AdapterLayers& adapters)
     : config_(parts.config),
       shard_(parts.shard),
       device_(parts.device),
       ops_(parts.device.ops()),
       comm_(parts.communicator),
-      cache_(parts.cache) {
+      cache_(parts.cache),
+      adapters_(adapters) {
   params_[0] = ParamsOf(config_.num_kv_heads, config_.head_dim, shard_.kv_heads);
   if (const OtherHeads& other = config_.other_heads; !other.layers.empty()) {
     params_[1] = ParamsOf(other.num_kv_heads, other.head_dim, shard_.other_kv_heads);
@@ -84,6 +86,8 @@ void AttentionLayers::WriteKeysAndValues(const LayerWeights& w, int layer,
   }
   const kernels::PagedKv kv = Kv(layer, step);
   if (w.qkv.data.size() > 0) {
+    // Devices with adapters do not join heads.
+    CONTINUO_CHECK(!adapters_.Changes(layer, AdapterInput::kAttention));
     const std::array<kernels::Product, 2> joined = {
         {{b.qkv, w.qkv, w.qkv_bias}, {b.output_gate, w.output_gate, {}}}};
     ops_.matmul.MatMuls(input, std::span(joined).first(config_.output_gate ? 2 : 1));
@@ -95,6 +99,11 @@ void AttentionLayers::WriteKeysAndValues(const LayerWeights& w, int layer,
                                                      {b.v, w.v, w.v_bias},
                                                      {b.output_gate, w.output_gate, {}}}};
   ops_.matmul.MatMuls(input, std::span(products).first(config_.output_gate ? 4 : 3));
+  adapters_.Add(layer, AdapterInput::kAttention, input.x,
+                {{AdaptedMatrix::kQ, b.q},
+                 {AdaptedMatrix::kK, b.k},
+                 {AdaptedMatrix::kV, b.v},
+                 {AdaptedMatrix::kOutputGate, b.output_gate}});
   if (config_.has_plain_heads()) {
     ops_.attention.RotateAndWriteKv(kv, b.q, b.k, b.v, step.kv_slots, rotation);
     return;
@@ -125,6 +134,8 @@ void AttentionLayers::WriteShaped(const LayerWeights& w, int layer,
   const std::array<kernels::Product, 3> products = {
       {{b.q, w.q, {}}, {b.k, w.k, {}}, {b.v, w.v, {}}}};
   ops_.matmul.MatMuls(input, std::span(products).first(!has_own ? 1 : copies ? 2 : 3));
+  adapters_.Add(layer, AdapterInput::kAttention, input.x,
+                {{AdaptedMatrix::kQ, b.q}, {AdaptedMatrix::kK, b.k}, {AdaptedMatrix::kV, b.v}});
   ops_.rows.RmsNorm(b.q, b.q, w.q_gain, config_.norm_eps);
   ops_.attention.Rope(b.q, b.query_angles[rope], dim);
   if (!has_own) return;

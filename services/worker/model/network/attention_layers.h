@@ -9,6 +9,7 @@
 #include "kernels/device.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/network/activations.h"
+#include "services/worker/model/network/adapter_layers.h"
 #include "services/worker/model/network/model.h"
 
 namespace continuo::model {
@@ -17,8 +18,8 @@ namespace continuo::model {
 // values, their norms and rotations, the KV cache, and attention over it. Made once for a decoder.
 class AttentionLayers {
  public:
-  // The references in `parts` outlive the object.
-  explicit AttentionLayers(const ModelDependencies& parts);
+  // The references in `parts`, and `adapters`, outlive the object.
+  AttentionLayers(const ModelDependencies& parts, AdapterLayers& adapters);
 
   // Fills what is the same in all steps. The activations' memory is there.
   absl::Status Prepare(const Activations& all);
@@ -54,6 +55,7 @@ class AttentionLayers {
   const kernels::Ops& ops_;
   kernels::Communicator& comm_;
   const KvCache& cache_;
+  AdapterLayers& adapters_;
   std::vector<int> places_;  // of each layer's keys and values in cache_; -1: it has none
   std::array<kernels::AttentionParams, 2> params_;  // the second of layers with other_heads
 };

@@ -17,6 +17,7 @@
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/network/activations.h"
+#include "services/worker/model/network/adapter_layers.h"
 #include "services/worker/model/network/attention_layers.h"
 #include "services/worker/model/network/mlp_layers.h"
 #include "services/worker/model/network/per_layer_inputs.h"
@@ -27,7 +28,8 @@ namespace {
 
 // The sizes of a pass's buffers.
 ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
-                        kernels::DType activations, int max_rows, const kernels::Device& device) {
+                        kernels::DType activations, int max_rows, bool has_adapters,
+                        const kernels::Device& device) {
   const kernels::MatMulOps& matmul = device.ops().matmul;
   const int64_t k = std::max<int64_t>(
       {config.hidden_size, shard.inner.size(), shard.wide_inner.size(), shard.shared_inner.size()});
@@ -36,7 +38,8 @@ ActivationSizes SizesOf(const ModelConfig& config, const Shard& shard, kernels::
           .logit_rows = std::min(LogitRows(device), max_rows),
           .prepared_bytes =
               static_cast<int64_t>(matmul.PreparedBytes(matmul.FormatOf(weights), max_rows, k)),
-          .joins_heads = JoinsHeads(config, shard, device)};
+          .joins_heads = JoinsHeads(config, shard, device),
+          .adapter_width = has_adapters ? kMaxAdapterWidth : 0};
 }
 
 class Decoder : public Model {
@@ -49,9 +52,10 @@ class Decoder : public Model {
         ops_(parts.device.ops()),
         comm_(parts.communicator),
         states_(parts.states),
-        attention_(parts),
+        adapters_(parts.device, parts.communicator),
+        attention_(parts, adapters_),
         state_layers_(parts.config, parts.shard, parts.device, parts.communicator),
-        mlps_(parts.config, parts.shard, parts.device, parts.communicator),
+        mlps_(parts.config, parts.shard, parts.device, parts.communicator, adapters_),
         per_layer_(parts.config, parts.shard, parts.weights, parts.device.ops(),
                    parts.communicator) {
     int num_states = 0;
@@ -74,12 +78,13 @@ class Decoder : public Model {
   }
 
   absl::Status Allocate(const ModelDependencies& parts) {
-    const ActivationSizes sizes =
-        SizesOf(config_, shard_, parts.weight_type, parts.activations, parts.max_rows, device_);
+    const ActivationSizes sizes = SizesOf(config_, shard_, parts.weight_type, parts.activations,
+                                          parts.max_rows, parts.has_adapters, device_);
     Activations counted;
     const int64_t bytes = LayOut(config_, shard_, sizes, nullptr, &counted);
     ASSIGN_OR_RETURN(memory_, device_.Allocate(static_cast<size_t>(bytes)));
     LayOut(config_, shard_, sizes, static_cast<uint8_t*>(memory_), &all_);
+    adapters_.SetMemory(all_.adapted);
     RETURN_IF_ERROR(attention_.Prepare(all_));
     if (config_.num_state_layers() > 0) RETURN_IF_ERROR(state_layers_.Prepare(all_));
     RETURN_IF_ERROR(mlps_.Prepare(all_));
@@ -152,6 +157,7 @@ class Decoder : public Model {
 
   // Enqueues the layers. Returns the error of a collective, after which the step is of no use.
   absl::Status Enqueue(const DeviceStep& step) {
+    adapters_.Begin(step.adapters);
     Embed(step.token_ids);
     if (config_.per_layer_size > 0) per_layer_.Make(step.token_ids, buffers_);
     attention_.ComputeAngles(step.positions, buffers_);
@@ -174,6 +180,7 @@ class Decoder : public Model {
 
   // Enqueues the MTP module: one more layer, which reads the hidden states of the last pass.
   absl::Status EnqueueMtp(const DeviceStep& step) {
+    adapters_.Begin(nullptr);
     const MtpWeights& w = weights_.mtp;
     const int hidden = config_.hidden_size;
     const auto join = [&](const kernels::Tensor& gain, int64_t begin) {
@@ -220,17 +227,20 @@ class Decoder : public Model {
       }
       if (keeps_wanted && wanted == 0) return false;
       if (!config_.has_state(layer)) mixed_ = attention_.Attend(w, layer, step, buffers_);
-      if (keeps_wanted && wanted < step.token_ids.rows()) KeepRows(step.wanted_rows, layer);
+      if (keeps_wanted && wanted < step.token_ids.rows()) {
+        KeepRows(step.wanted_rows, layer);
+        adapters_.Begin(step.wanted_adapters);
+      }
       AddMixed(w, layer, config_.has_mlp(layer) ? Norm{w.mlp_gain, w.mlp_shift} : next);
     }
     if (!config_.has_mlp(layer)) return true;
     // The input becomes that of the next layer, normalised with `next`.
     kernels::Tensor bias;
     if (!config_.has_experts(layer)) {
-      mlps_.Dense(w, input_, buffers_, config_.has_wide_mlp(layer));
+      mlps_.Dense(w, layer, input_, buffers_);
       bias = w.down_bias;
     } else if (config_.experts.beside_dense) {
-      mlps_.SideBySide(w, input_, buffers_, config_.has_wide_mlp(layer));
+      mlps_.SideBySide(w, layer, input_, buffers_);
     } else {
       mlps_.Experts(w.experts, input_, buffers_);
     }
@@ -314,10 +324,11 @@ class Decoder : public Model {
                            .out_stride = config_.value_dim(),
                            .x_stride = config_.head_dim});
     }
-    ops_.matmul.MatMulSplitK(
-        buffers_.sum, heads, w.o,
-        has_state ? shard_.state_splits : shard_.head_splits_of(config_.has_other_heads(layer)));
+    const std::vector<int64_t>& splits =
+        has_state ? shard_.state_splits : shard_.head_splits_of(config_.has_other_heads(layer));
+    ops_.matmul.MatMulSplitK(buffers_.sum, heads, w.o, splits);
     comm_.AllReduceSum(buffers_.sum);
+    adapters_.AddSplitK(layer, AdaptedMatrix::kO, heads, splits, buffers_.sum);
     if (config_.parallel) {
       AddToStream(w.o_bias, {});
     } else {
@@ -369,6 +380,7 @@ class Decoder : public Model {
   const kernels::Ops& ops_;
   kernels::Communicator& comm_;
   const StateCache* const states_;
+  AdapterLayers adapters_;
   AttentionLayers attention_;
   StateLayers state_layers_;
   MlpLayers mlps_;
@@ -387,9 +399,11 @@ class Decoder : public Model {
 }  // namespace
 
 int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
-                     kernels::DType activations, int max_rows, const kernels::Device& device) {
+                     kernels::DType activations, int max_rows, bool has_adapters,
+                     const kernels::Device& device) {
   Activations buffers;
-  return LayOut(config, shard, SizesOf(config, shard, weights, activations, max_rows, device),
+  return LayOut(config, shard,
+                SizesOf(config, shard, weights, activations, max_rows, has_adapters, device),
                 nullptr, &buffers);
 }
 

@@ -37,12 +37,13 @@ kernels::Routing RoutingOf(const ExpertsConfig& experts) {
 }  // namespace
 
 MlpLayers::MlpLayers(const ModelConfig& config, const Shard& shard, kernels::Device& device,
-                     kernels::Communicator& communicator)
+                     kernels::Communicator& communicator, AdapterLayers& adapters)
     : config_(config),
       shard_(shard),
       device_(device),
       ops_(device.ops()),
       comm_(communicator),
+      adapters_(adapters),
       gate_function_(GateFunctionOf(config.activation)) {
   const ExpertsConfig& experts = config.experts;
   CONTINUO_CHECK(experts.latent_size == 0 || (!experts.biases && !experts.shared_gate));
@@ -62,25 +63,28 @@ absl::Status MlpLayers::Prepare(const Activations& all) {
   return device_.Synchronize();
 }
 
-void MlpLayers::Dense(const LayerWeights& w, const kernels::MatMulInput& input,
-                      const Activations& b, bool is_wide) {
+void MlpLayers::Dense(const LayerWeights& w, int layer, const kernels::MatMulInput& input,
+                      const Activations& b) {
+  const bool is_wide = config_.has_wide_mlp(layer);
   kernels::Tensor gate = b.gate, up = b.up;
   for (kernels::Tensor* const part : {&gate, &up}) {
     if (part->size() > 0) part->shape[1] = (is_wide ? shard_.wide_inner : shard_.inner).size();
   }
   const kernels::MatMulInput inner =
-      Inner(input, {gate, w.gate, w.gate_bias}, {up, w.up, w.up_bias}, b);
-  ops_.matmul.MatMulSplitK(b.sum, inner, w.down, shard_.inner_splits_of(is_wide));
+      AdaptedInner(layer, input, {gate, w.gate, w.gate_bias}, {up, w.up, w.up_bias}, b);
+  const std::vector<int64_t>& splits = shard_.inner_splits_of(is_wide);
+  ops_.matmul.MatMulSplitK(b.sum, inner, w.down, splits);
   comm_.AllReduceSum(b.sum);
+  adapters_.AddSplitK(layer, AdaptedMatrix::kDown, inner.x, splits, b.sum);
 }
 
-void MlpLayers::SideBySide(const LayerWeights& w, const kernels::MatMulInput& input,
-                           const Activations& b, bool is_wide) {
+void MlpLayers::SideBySide(const LayerWeights& w, int layer, const kernels::MatMulInput& input,
+                           const Activations& b) {
   const float eps = config_.norm_eps;
   Activations dense = b, experts = b;
   dense.sum = b.dense_sum;
   experts.h = b.expert_h;
-  Dense(w, input, dense, is_wide);
+  Dense(w, layer, input, dense);
   ops_.rows.RmsNorm(b.dense_sum, b.dense_sum, w.dense_output_gain, eps);
   ops_.rows.RmsNorm(b.router_h, b.x, w.experts.router_gain, eps);
   ops_.rows.RmsNorm(b.expert_h, b.x, w.expert_gain, eps);
@@ -97,6 +101,19 @@ kernels::MatMulInput MlpLayers::Inner(const kernels::MatMulInput& input,
   }
   ops_.matmul.MatMul(gate.out, input, gate.w, gate.bias);
   Activate(gate.out);
+  return gate.out;
+}
+
+kernels::MatMulInput MlpLayers::AdaptedInner(int layer, const kernels::MatMulInput& input,
+                                             const kernels::Product& gate,
+                                             const kernels::Product& up, const Activations& b) {
+  if (!adapters_.Changes(layer, AdapterInput::kMlp)) return Inner(input, gate, up, b);
+  // Rows without an adapter get the bits of the joined op.
+  const kernels::Product products[] = {gate, up};
+  ops_.matmul.MatMuls(input, std::span(products).first(config_.gated ? 2 : 1));
+  adapters_.Add(layer, AdapterInput::kMlp, input.x,
+                {{AdaptedMatrix::kGate, gate.out}, {AdaptedMatrix::kUp, up.out}});
+  ops_.rows.GateMul(gate_function_, gate.out, gate.out, config_.gated ? up.out : kernels::Tensor{});
   return gate.out;
 }
 

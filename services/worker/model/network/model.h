@@ -13,6 +13,7 @@
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/description/config.h"
+#include "services/worker/model/network/adapter_layers.h"
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/state_cache.h"
 
@@ -34,6 +35,9 @@ struct DeviceStep {
   kernels::Tensor wanted_rows;  // [n], strictly ascending: the rows whose logits may be asked for
   // [rows] in a step of the MTP module, else empty: see StepPlan::hidden_rows.
   kernels::Tensor hidden_rows;
+  // The rows with an adapter, and those of them that are wanted, by their places in wanted_rows.
+  // Null: there are none.
+  const AdapterRows *adapters = nullptr, *wanted_adapters = nullptr;
   // The step has one of the few shapes of steps that only decode (step_shape.h), so that a graph of
   // it will be replayed. All rows are wanted.
   bool is_capturable = false;
@@ -69,11 +73,13 @@ struct ModelDependencies {
   kernels::Communicator& communicator;
   const KvCache& cache;                // of the layers with keys and values
   const StateCache* states = nullptr;  // null: no layer has a state
+  bool has_adapters = false;           // rows of steps may have adapters
 };
 
 // The bytes of a decoder's buffers: what MakeModel allocates on the device.
 int64_t ScratchBytes(const ModelConfig& config, const Shard& shard, kernels::WeightType weights,
-                     kernels::DType activations, int max_rows, const kernels::Device& device);
+                     kernels::DType activations, int max_rows, bool has_adapters,
+                     const kernels::Device& device);
 
 // Makes the model of the architecture (registry.cc). Unimplemented names one that is no family's;
 // ResourceExhausted where the device has not enough memory.

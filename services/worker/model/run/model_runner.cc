@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                    KvCache::Make(*r.device_, KvCache::Shapes(config, r.shard_, options.kv_dtype),
                                  options.num_blocks, options.block_size));
   CONTINUO_CHECK(config.num_state_layers() == 0 || options.num_state_slots > 0);
+  CONTINUO_CHECK(options.adapters == nullptr || r.device_->ops().adapters != nullptr);
   ASSIGN_OR_RETURN(r.states_, StateCache::Make(*r.device_, r.config_, r.shard_, options.activations,
                                                options.num_state_slots));
   r.slot_owners_.resize(static_cast<size_t>(options.num_state_slots));
@@ -62,7 +63,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Make(
                                         .device = *r.device_,
                                         .communicator = *r.communicator_,
                                         .cache = *r.cache_,
-                                        .states = r.states_.get()}));
+                                        .states = r.states_.get(),
+                                        .has_adapters = options.adapters != nullptr}));
   RETURN_IF_ERROR(r.ReserveSamples());
   return runner;
 }
@@ -90,8 +92,8 @@ absl::Status ModelRunner::ReserveSamples() {
 
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
                            kernels::WeightType weights, kernels::DType activations, int max_rows,
-                           const kernels::Device& device) {
-  return ScratchBytes(config, shard, weights, activations, max_rows, device) +
+                           bool has_adapters, const kernels::Device& device) {
+  return ScratchBytes(config, shard, weights, activations, max_rows, has_adapters, device) +
          StepSampler::Bytes(device, config.vocab_size, max_rows);
 }
 
@@ -103,7 +105,7 @@ absl::Status ModelRunner::DropGraphs() {
 
 int64_t ModelRunner::scratch_bytes() const {
   return RunnerScratchBytes(config_, shard_, options_.weights, options_.activations,
-                            options_.max_rows, *device_);
+                            options_.max_rows, options_.adapters != nullptr, *device_);
 }
 
 // No slot receives a state twice, nor one that another sequence reads.
@@ -151,6 +153,8 @@ void ModelRunner::CheckPlan(const StepPlan& plan) {
     CONTINUO_CHECK(id < 0 ? id >= SampledBy(num_sampled - 1) : in_vocabulary(id));
   }
 
+  CONTINUO_CHECK(plan.adapters.empty() ||
+                 (options_.adapters != nullptr && plan.adapters.size() == seqs && !plan.is_mtp()));
   CheckStates(plan);
   if (plan.is_mtp()) {
     CONTINUO_CHECK(config_.reads_mtp && !is_second && plan.block_copies.empty());
@@ -227,6 +231,11 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.kv.num_decodes = kernels::CountDecodes(of.plan->query_begin);
   if (step.kv.num_decodes == of.plan->num_seqs()) step.kv.num_decodes += padding.num_sequences;
   step.is_capturable = graph_padding.has_value();
+  if (!of.plan->adapters.empty()) {
+    adapters_.Set(*of.plan, of.distinct_rows, *options_.adapters, shard_.rank);
+    step.adapters = adapters_.rows();
+    step.wanted_adapters = adapters_.wanted();
+  }
   return step;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/communicator.h"
 #include "kernels/device.h"
+#include "services/worker/model/adapter/adapter_pool.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/checkpoint/weights.h"
@@ -20,6 +21,7 @@
 #include "services/worker/model/network/kv_cache.h"
 #include "services/worker/model/network/model.h"
 #include "services/worker/model/network/state_cache.h"
+#include "services/worker/model/run/adapter_step.h"
 #include "services/worker/model/run/device_array.h"
 #include "services/worker/model/run/plan_words.h"
 #include "services/worker/model/run/state_reader.h"
@@ -33,11 +35,12 @@ struct ModelRunnerOptions {
   kernels::DType kv_dtype = kernels::DType::kF32;     // KV cache: f32, bf16, f16, i8 or f8
   int num_blocks = 0;
   int block_size = 16;
-  int num_state_slots = 0;    // of a model with states at least 2
-  int max_rows = 0;           // of one step
-  bool reads_states = false;  // plans may read states (kReadState)
-  bool graphs = true;         // replay steps that decode as graphs, where possible
-  int num_threads = 1;        // that the device has for ParallelFor
+  int num_state_slots = 0;                      // of a model with states at least 2
+  int max_rows = 0;                             // of one step
+  bool reads_states = false;                    // plans may read states (kReadState)
+  std::shared_ptr<const AdapterPool> adapters;  // of those that plans may name; null: none
+  bool graphs = true;   // replay steps that decode as graphs, where possible
+  int num_threads = 1;  // that the device has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone
 };
 
@@ -45,7 +48,7 @@ struct ModelRunnerOptions {
 // where the host cannot read the device's logits.
 int64_t RunnerScratchBytes(const ModelConfig& config, const Shard& shard,
                            kernels::WeightType weights, kernels::DType activations, int max_rows,
-                           const kernels::Device& device);
+                           bool has_adapters, const kernels::Device& device);
 
 // One rank: uploads a StepPlan, runs the network, samples. With several ranks, RankGroup gives each
 // its own ModelRunner and thread and passes all of them the same plans; only rank 0 returns a
@@ -136,6 +139,7 @@ class ModelRunner : public Executor {
 
   DeviceArray step_arrays_;  // all of a plan, so that it is one copy
   DeviceArray block_copies_;
+  AdapterStep adapters_;
   PlanWords words_;  // the host's copy of step_arrays_
 
   int num_hidden_rows_ = 0;           // that a step of the MTP module can read

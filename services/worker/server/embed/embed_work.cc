@@ -122,13 +122,16 @@ absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, cons
                                protocol::kMaxUnsplitResponseBytes / VectorBytes(work.dimensions)));
   }
   const std::string prompt = PromptOf(request, head);
-  const std::array<uint64_t, 2> salt = salt_key.Combine(call.tenant, request.cache().salt());
+  const std::array<uint64_t, 2> salt =
+      salt_key.Combine(call.tenant, request.cache().salt(), model.adapter_digest);
   for (int i = 0; i < request.inputs_size(); ++i) {
     engine::Request& r = work.requests.emplace_back();
     ASSIGN_OR_RETURN(r.prompt, EncodeInput(request, i, prompt, model));
     r.label = work.request_id;
     r.tenant = call.tenant;
     r.reads_state = true;
+    r.adapter = model.adapter;
+    r.adapter_lease = model.adapter_lease;
     r.priority = request.priority();
     r.deadline = call.deadline;
     r.cache_salt = salt;

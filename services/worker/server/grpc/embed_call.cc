@@ -63,8 +63,8 @@ absl::Status EmbedCall::Start() {
   v1::EmbedRequest request;
   RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
   const Serving& serving = *worker_.serving->get();
-  ASSIGN_OR_RETURN(EmbedWork work,
-                   PrepareEmbedding(request, *info_, serving.model, *worker_.salt_key));
+  model_ = serving.Find(request.model());
+  ASSIGN_OR_RETURN(EmbedWork work, PrepareEmbedding(request, *info_, *model_, *worker_.salt_key));
   engine::RequestId id = next_id_->fetch_add(work.requests.size(), std::memory_order_relaxed);
   for (engine::Request& r : work.requests) r.id = id++;
   const std::string label = work.request_id;
@@ -79,7 +79,7 @@ absl::Status EmbedCall::Start() {
       {.cancel = [engine](engine::RequestId input,
                           absl::Status why) { engine->Cancel(input, std::move(why)); },
        .finish = [this](absl::StatusOr<v1::EmbedResponse> response) { End(std::move(response)); }},
-      worker_.delivery_pool, &serving.model);
+      worker_.delivery_pool, model_.get());
   session_ = session;
   *cancelled_session_ = session;
   const std::shared_ptr<RequestControl> control = control_;
@@ -115,7 +115,8 @@ void EmbedCall::LogEnd(const absl::Status& status) {
                {"queue", report.queue},
                {"seconds", worker_.clock->Elapsed() - start_}});
   if (!trace_.recorded()) return;
-  trace_.Set("gen_ai.request.model", worker_.identity->model_name);
+  trace_.Set("gen_ai.request.model",
+             model_ == nullptr ? worker_.identity->model_name : model_->name);
   trace_.Set("gen_ai.usage.input_tokens", report.prompt_tokens);
   trace_.Set("rpc.grpc.status_code", int64_t{status.raw_code()});
   trace_.Set("continuo.request_id", label_);

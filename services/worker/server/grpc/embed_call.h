@@ -49,6 +49,7 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   common::CallTrace trace_;
   grpc::ByteBuffer bytes_;  // of the request, until it is parsed
   std::string label_;
+  std::shared_ptr<const ServedModel> model_;  // null until the request is parsed
   // Written before the control is told that the engine has the inputs, read behind that.
   const std::shared_ptr<std::weak_ptr<EmbedSession>> cancelled_session_;
   const std::shared_ptr<RequestControl> control_;

@@ -109,8 +109,11 @@ absl::Status GenerateCall::Start() {
 absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
   if (const auto why = control_->reason(); why.has_value()) return *why;
   const Serving& serving = *worker_.serving->get();
+  const std::string& named = request.model();
+  model_ =
+      serving.Find(named.empty() ? request.continuation().received().accepted().model() : named);
   ASSIGN_OR_RETURN(Generation generation,
-                   PrepareGeneration(request, *info_, serving.model, *worker_.salt_key));
+                   PrepareGeneration(request, *info_, *model_, *worker_.salt_key));
   const std::string label = generation.accepted.request_id();
   const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
                            : info_->is_migration       ? ArrivalKind::kMigration
@@ -126,7 +129,7 @@ absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
   hooks.cancel = [engine, id = id_](absl::Status why) { engine->Cancel(id, std::move(why)); };
   hooks.cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); };
   session_ = GenerateSession::Create(generation, this, std::move(hooks), worker_.delivery_pool,
-                                     &serving.model, worker_.clock);
+                                     model_.get(), worker_.clock);
   // The call may be gone as soon as the session has something to finish.
   const std::shared_ptr<GenerateSession> session = session_;
   const std::shared_ptr<RequestControl> control = control_;
@@ -186,7 +189,8 @@ void GenerateCall::LogEnd(const absl::Status& status) {
                {"decode", report.decode()},
                {"seconds", worker_.clock->Elapsed() - start_}});
   if (!trace_.recorded()) return;
-  trace_.Set("gen_ai.request.model", worker_.identity->model_name);
+  trace_.Set("gen_ai.request.model",
+             model_ == nullptr ? worker_.identity->model_name : model_->name);
   trace_.Set("gen_ai.usage.input_tokens", int64_t{report.prompt_tokens});
   trace_.Set("gen_ai.usage.output_tokens", int64_t{report.completion_tokens});
   trace_.Set("rpc.grpc.status_code", int64_t{status.raw_code()});

@@ -97,6 +97,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   grpc::ByteBuffer outgoing_;  // of the write in flight
   const engine::RequestId id_;
   std::string label_;
+  std::shared_ptr<const ServedModel> model_;  // null until the request is parsed
   const std::shared_ptr<const CallCutter> cutter_;
   const std::shared_ptr<RequestControl> control_;
   std::shared_ptr<GenerateSession> session_;

@@ -11,10 +11,11 @@
 
 namespace continuo::server {
 
-absl::StatusOr<const ServedModel*> InferenceService::LoadedModel() const {
+absl::StatusOr<std::shared_ptr<const ServedModel>> InferenceService::LoadedModel(
+    std::string_view name) const {
   const Serving* serving = worker_.serving->get();
   if (serving == nullptr) return worker_.lifecycle->CheckServing();
-  return &serving->model;
+  return serving->Find(name);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
@@ -32,7 +33,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
   return AnswerText<v1::TokenizeRequest>(
       *worker_.text_pool, *text_budget_, context, request, response,
       [this](const v1::TokenizeRequest& r) -> absl::StatusOr<v1::TokenizeResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
+        ASSIGN_OR_RETURN(const auto model, LoadedModel(r.model()));
         return AnswerTokenize(r, worker_.clock->Now(), *model);
       });
 }
@@ -46,7 +47,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
   return AnswerText<v1::DetokenizeRequest>(
       *worker_.text_pool, *text_budget_, context, request, response,
       [this](const v1::DetokenizeRequest& r) -> absl::StatusOr<v1::DetokenizeResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
+        ASSIGN_OR_RETURN(const auto model, LoadedModel(r.model()));
         return AnswerDetokenize(r, *model);
       });
 }
@@ -69,6 +70,9 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
         v1::ListModelsResponse list;
         if (const Serving* s = worker_.serving->get(); s != nullptr) {
           *list.add_models() = ToProto(s->model);
+          if (s->adapters != nullptr) {
+            for (const auto& adapter : s->adapters->All()) *list.add_models() = ToProto(*adapter);
+          }
         }
         return list;
       });
@@ -83,7 +87,7 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
   return AnswerUnary<v1::GetModelRequest>(
       context, request, response,
       [this](const v1::GetModelRequest& r) -> absl::StatusOr<v1::GetModelResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
+        ASSIGN_OR_RETURN(const auto model, LoadedModel(r.name()));
         RETURN_IF_ERROR(ValidateModelName(r.name(), *model));
         v1::GetModelResponse found;
         *found.mutable_model() = ToProto(*model);
@@ -100,7 +104,7 @@ grpc::ServerUnaryReactor* InferenceService::GetTokenizer(grpc::CallbackServerCon
   return AnswerUnary<v1::GetTokenizerRequest>(
       context, request, response,
       [this](const v1::GetTokenizerRequest& r) -> absl::StatusOr<v1::GetTokenizerResponse> {
-        ASSIGN_OR_RETURN(const ServedModel* model, LoadedModel());
+        ASSIGN_OR_RETURN(const auto model, LoadedModel(r.model()));
         return AnswerGetTokenizer(r, *model);
       });
 }

@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.grpc.pb.h"
@@ -50,8 +52,8 @@ class InferenceService
                                          grpc::ByteBuffer* response) override;
 
  private:
-  // The model once it is loaded, also while the worker drains.
-  absl::StatusOr<const ServedModel*> LoadedModel() const;
+  // The model that a request names (Serving::Find) once it is loaded, also while the worker drains.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> LoadedModel(std::string_view name) const;
 
   const GenerateCall::Dependencies worker_;
   ByteBudget* const text_budget_;

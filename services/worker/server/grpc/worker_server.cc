@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   grpc.health_names = {
       v1::InferenceService::service_full_name(), v1::WorkerService::service_full_name(),
       xds::service::orca::v3::OpenRcaService::service_full_name(), options.model_name};
+  for (const std::string& name : options.adapter_names) grpc.health_names.push_back(name);
   grpc.serving = false;
   ASSIGN_OR_RETURN(
       server->grpc_,
@@ -112,7 +113,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 }
 
 void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
-                         model::Executor* executor, std::function<void(absl::Status)> on_failure) {
+                         model::Executor* executor, std::function<void(absl::Status)> on_failure,
+                         std::vector<ServedModel> adapters) {
   options.hash_key = {runtime_.random.Next(), runtime_.random.Next()};
   engine_ = std::make_unique<engine::Engine>(options, executor, clock_, &metrics_);
   engine_->SetLoadListener(
@@ -122,7 +124,10 @@ void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
     const absl::Status status = engine_->Run();
     if (!status.ok()) on_failure(status);
   });
-  runtime_.StartServing({std::move(model), engine_.get()});
+  std::shared_ptr<ServedAdapters> served;
+  if (!adapters.empty()) served = std::make_shared<ServedAdapters>();
+  for (ServedModel& adapter : adapters) served->Add(std::move(adapter));
+  runtime_.StartServing({std::move(model), std::move(served), engine_.get()});
 }
 
 std::string WorkerServer::metrics_address() const {

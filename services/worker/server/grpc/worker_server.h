@@ -33,6 +33,7 @@ struct WorkerServerOptions {
   bool open_inference = false;
   std::string worker_name;
   std::string model_name;
+  std::vector<std::string> adapter_names;  // of LoRA adapters that Serve will bring
   absl::Duration drain_grace = absl::Seconds(5);
   // A call that was told to end is cut after this time; a reader who does not read would keep it
   // open.
@@ -61,10 +62,11 @@ class WorkerServer {
   // Calls Shutdown().
   ~WorkerServer();
 
-  // Begins to serve. `executor` and what `model` points to outlive the server. `on_failure` is
-  // called on the engine's thread if the executor fails, when all streams have ended. Call once.
+  // Begins to serve the model and LoRA adapters of it. `executor` and what `model` points to
+  // outlive the server. `on_failure` is called on the engine's thread if the executor fails, when
+  // all streams have ended. Call once.
   void Serve(ServedModel model, engine::EngineOptions engine, model::Executor* executor,
-             std::function<void(absl::Status)> on_failure);
+             std::function<void(absl::Status)> on_failure, std::vector<ServedModel> adapters = {});
 
   // NOT_SERVING at once, and new requests are rejected; streams that still run after the grace are
   // migrated.

@@ -17,6 +17,13 @@ v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerS
   if (serving == nullptr) return load;
   load.set_fingerprint(serving->model.fingerprint);
   load.set_tokenizer_fingerprint(serving->model.tokenizer_fingerprint);
+  if (serving->adapters != nullptr) {
+    for (const ServedAdapters::Adapter& adapter : serving->adapters->All()) {
+      v1::ServedAdapter& served = *load.add_adapters();
+      served.set_model(adapter->name);
+      served.set_fingerprint(adapter->fingerprint);
+    }
+  }
   const engine::EngineLoad e = serving->engine->Load();
   load.set_running_requests(static_cast<uint32_t>(e.running));
   load.set_waiting_requests(static_cast<uint32_t>(e.waiting));

@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "services/worker/engine/engine.h"
+#include "services/worker/server/runtime/served_adapters.h"
 #include "services/worker/server/session/served_model.h"
 
 namespace continuo::server {
@@ -13,7 +15,19 @@ namespace continuo::server {
 // A loaded model and the engine that runs it.
 struct Serving {
   ServedModel model;
+  std::shared_ptr<const ServedAdapters> adapters;  // null: the worker has none
   engine::Engine* engine = nullptr;
+
+  // The model, or its adapter, that a request names: the model itself also where the name is empty,
+  // or none that is served, which the request's check tells. The result lives as long as this.
+  std::shared_ptr<const ServedModel> Find(std::string_view name) const {
+    if (adapters != nullptr) {
+      if (ServedAdapters::Adapter adapter = adapters->Find(name); adapter != nullptr) {
+        return adapter;
+      }
+    }
+    return {std::shared_ptr<const void>(), &model};
+  }
 };
 
 // The place where calls find the model once it is loaded. Thread-safe.

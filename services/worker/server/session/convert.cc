@@ -251,6 +251,8 @@ engine::Request ConvertRequest(const v1::GenerateRequest& request, const CallInf
   if (output.has_prompt_logprobs()) {
     r.num_prompt_logprobs = static_cast<int>(output.prompt_logprobs());
   }
+  r.adapter = model.adapter;
+  r.adapter_lease = model.adapter_lease;
   r.priority = request.priority();
   r.is_migration = call.is_migration && request.has_continuation();
   r.deadline = call.deadline;
@@ -265,9 +267,12 @@ SaltKey::SaltKey(const std::function<uint64_t()>& random) {
   for (uint64_t& word : secret_) word = random();
 }
 
-std::array<uint64_t, 2> SaltKey::Combine(std::string_view tenant, std::string_view salt) const {
-  // The length keeps ("a", "bc") and ("ab", "c") apart.
-  const std::string text = absl::StrCat(tenant.size(), ":", std::string(tenant), std::string(salt));
+std::array<uint64_t, 2> SaltKey::Combine(std::string_view tenant, std::string_view salt,
+                                         std::string_view adapter_digest) const {
+  // The lengths keep ("a", "bc") and ("ab", "c") apart.
+  const std::string text =
+      absl::StrCat(tenant.size(), ":", std::string(tenant), adapter_digest.size(), ":",
+                   std::string(adapter_digest), std::string(salt));
   const XXH128_hash_t hash =
       XXH3_128bits_withSecret(text.data(), text.size(), secret_.data(), sizeof(secret_));
   return {hash.low64, hash.high64};
@@ -303,7 +308,8 @@ absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,
 
   g.request = ConvertRequest(request, call, g.accepted, *g.rules, model);
   RETURN_IF_ERROR(ConvertBars(request.sampling(), model, &g.request));
-  g.request.cache_salt = salt_key.Combine(call.tenant, request.cache().salt());
+  g.request.cache_salt =
+      salt_key.Combine(call.tenant, request.cache().salt(), model.adapter_digest);
   if (request.stopping().has_time_limit()) {
     g.request.time_limit = reference + protocol::FromProto(request.stopping().time_limit());
   }
@@ -350,6 +356,7 @@ v1::Model ToProto(const ServedModel& model) {
   proto.set_num_parameters(model.num_parameters);
   proto.set_weight_format(model.weight_format);
   if (!model.fingerprint.empty()) proto.add_fingerprints(model.fingerprint);
+  proto.set_parent(model.parent);
   proto.set_num_workers(1);
   if (model.embedding != nullptr) {
     proto.add_capabilities(v1::CAPABILITY_EMBED);

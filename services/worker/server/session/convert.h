@@ -36,8 +36,10 @@ struct CallInfo {
 class SaltKey {
  public:
   explicit SaltKey(const std::function<uint64_t()>& random);
-  // Returns one value for each pair of tenant and salt (exactness: relay-edits-nothing).
-  std::array<uint64_t, 2> Combine(std::string_view tenant, std::string_view salt) const;
+  // Returns one value for each tenant, salt and digest of an adapter, or none (exactness:
+  // relay-edits-nothing, adapters).
+  std::array<uint64_t, 2> Combine(std::string_view tenant, std::string_view salt,
+                                  std::string_view adapter_digest = {}) const;
 
  private:
   std::array<uint64_t, 24> secret_;

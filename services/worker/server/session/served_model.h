@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "services/worker/embedding/embedding_head.h"
+#include "services/worker/engine/types/request.h"
 #include "services/worker/server/constraint/thought_marks.h"
 #include "services/worker/server/session/fill_in_middle.h"
 #include "services/worker/text/calls/call_grammar.h"
@@ -35,6 +36,12 @@ struct ServedModel {
   uint64_t num_parameters = 0;
   std::string weight_format;
   std::string fingerprint, tokenizer_fingerprint;
+  // Of a LoRA adapter, which is served as a model of its own: the name of the model that it adapts,
+  // the adapter's digest, its AdapterLease::id and what keeps it in memory.
+  std::string parent;
+  std::string adapter_digest;
+  int32_t adapter = model::kNoAdapter;
+  std::shared_ptr<const void> adapter_lease;
   SamplingDefaults defaults;
   std::vector<int32_t> eos_ids;  // ascending
   const text::TextModel* text = nullptr;

@@ -45,6 +45,14 @@ class PlanBuilder {
       plan_.seen_begin.push_back(static_cast<int32_t>(plan_.seen.size()));
     }
     plan_.sample_begin.push_back(plan_.num_samples());
+    if (!plan_.adapters.empty()) plan_.adapters.push_back(model::kNoAdapter);
+    return *this;
+  }
+
+  // Gives the sequence that was added last an adapter.
+  PlanBuilder& Adapt(int32_t adapter) {
+    plan_.adapters.resize(plan_.sequence_ids.size(), model::kNoAdapter);
+    plan_.adapters.back() = adapter;
     return *this;
   }
 

@@ -311,6 +311,9 @@ TEST_F(ConvertTest, SaltsAreOfTheirTenantAndOfTheProcess) {
   EXPECT_NE(key.Combine("a", "x"), key.Combine("b", "x"));
   EXPECT_NE(key.Combine("a", "bc"), key.Combine("ab", "c"));
   EXPECT_NE(key.Combine("a", ""), key.Combine("b", ""));
+  EXPECT_NE(key.Combine("a", "x", "d"), key.Combine("a", "x"));
+  EXPECT_NE(key.Combine("a", "x", "d"), key.Combine("a", "x", "e"));
+  EXPECT_NE(key.Combine("a", "x", ""), key.Combine("a", "", "x"));
   auto other_random = testing::CountingRandom();
   other_random();
   EXPECT_NE(key.Combine("a", "x"), SaltKey(other_random).Combine("a", "x"));

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/base/mapped_file.h"
+#include "services/worker/model/adapter/adapter_config.h"
+#include "services/worker/model/checkpoint/safetensors.h"
+
+namespace continuo::model {
+
+// The matrices of one module of an adapter: its output gets factor · B (A x) more.
+struct AdapterModule {
+  std::string name;       // PEFT's: "model.layers.0.self_attn.q_proj"
+  std::string canonical;  // as the names of ListWeights begin, where PEFT's has another prefix
+  int rank = 0;
+  double factor = 0;
+  StoredTensor a, b;  // [rank, in] and [out, rank]; F32, F16 or BF16
+};
+
+// Pairs the tensors of an adapter_model.safetensors and gives them their ranks and factors. The
+// names may say anything: InvalidArgument or Unimplemented name the tensor that has no pair,
+// another shape or type, or is none of a LoRA matrix. The modules are sorted by their names; the
+// views stay those of `tensors`.
+absl::StatusOr<std::vector<AdapterModule>> PairTensors(const AdapterConfig& config,
+                                                       std::span<const StoredTensor> tensors);
+
+// The files of an adapter as PEFT writes them. Immutable once open.
+class AdapterFiles {
+ public:
+  // `dir` has adapter_config.json and adapter_model.safetensors; they may say anything. NotFound
+  // names the missing file.
+  static absl::StatusOr<AdapterFiles> Open(const std::string& dir);
+
+  const std::vector<AdapterModule>& modules() const { return modules_; }
+
+ private:
+  std::unique_ptr<MappedFile> file_;
+  std::vector<AdapterModule> modules_;
+};
+
+}  // namespace continuo::model

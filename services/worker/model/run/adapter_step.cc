@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/worker/model/run/adapter_step.h"
+
+#include <algorithm>
+
+namespace continuo::model {
+
+void AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wanted,
+                      const AdapterPool& pool, int rank) {
+  held_.clear();
+  entries_.clear();
+  adapter_of_row_.assign(plan.token_ids.size(), kNoAdapter);
+  for (size_t s = 0; s < plan.adapters.size(); ++s) {
+    if (plan.adapters[s] == kNoAdapter) continue;
+    for (int32_t row = plan.query_begin[s]; row < plan.query_begin[s + 1]; ++row) {
+      adapter_of_row_[static_cast<size_t>(row)] = plan.adapters[s];
+      entries_.push_back({plan.adapters[s], row});
+    }
+  }
+  Group(pool, rank, rows_);
+  entries_.clear();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const int32_t adapter = adapter_of_row_[static_cast<size_t>(wanted[i])];
+    if (adapter != kNoAdapter) entries_.push_back({adapter, static_cast<int32_t>(i)});
+  }
+  Group(pool, rank, wanted_);
+}
+
+void AdapterStep::Group(const AdapterPool& pool, int rank, AdapterRows& rows) {
+  rows.rows.clear();
+  rows.groups.clear();
+  std::ranges::sort(entries_);
+  for (size_t begin = 0; begin < entries_.size();) {
+    const int32_t adapter = entries_[begin].adapter;
+    const auto first = static_cast<int64_t>(begin);
+    for (; begin < entries_.size() && entries_[begin].adapter == adapter; ++begin) {
+      rows.rows.push_back(entries_[begin].row);
+    }
+    held_.push_back(pool.Find(adapter));
+    rows.groups.push_back({first, static_cast<int64_t>(begin), held_.back()->layers(rank)});
+  }
+}
+
+}  // namespace continuo::model

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "services/worker/model/adapter/adapter_pool.h"
+#include "services/worker/model/network/adapter_layers.h"
+#include "services/worker/model/step_plan.h"
+
+namespace continuo::model {
+
+// The rows of a step that have adapters, for one rank. Keeps the adapters in memory until the next
+// step is set. One thread at a time.
+class AdapterStep {
+ public:
+  // Reads the adapters of a plan. `wanted` are its distinct sampled rows, ascending. `pool` has
+  // every adapter that the plan names.
+  void Set(const StepPlan& plan, std::span<const int32_t> wanted, const AdapterPool& pool,
+           int rank);
+
+  // Null: no row has an adapter. Valid until the next call of Set.
+  const AdapterRows* rows() const { return rows_.groups.empty() ? nullptr : &rows_; }
+  const AdapterRows* wanted() const { return wanted_.groups.empty() ? nullptr : &wanted_; }
+
+ private:
+  // A row, or a place among the wanted ones, and its adapter.
+  struct Entry {
+    int32_t adapter = 0, row = 0;
+    friend auto operator<=>(const Entry&, const Entry&) = default;
+  };
+  void Group(const AdapterPool& pool, int rank, AdapterRows& rows);
+
+  std::vector<Entry> entries_;
+  std::vector<int32_t> adapter_of_row_;
+  std::vector<std::shared_ptr<const Adapter>> held_;
+  AdapterRows rows_, wanted_;
+};
+
+}  // namespace continuo::model
