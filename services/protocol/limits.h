@@ -30,6 +30,8 @@ inline constexpr size_t kMaxTokenizeBytes = 1 << 20;
 
 // Embeddings.
 inline constexpr int kMaxEmbedInputs = 2048;
+// It is encoded anew with each pair.
+inline constexpr size_t kMaxInstructionBytes = 8192;
 
 // Sampling. Temperature, top_p, min_p and the repetition penalty are at least 0 or above it.
 inline constexpr float kMaxTemperature = 100;

@@ -329,6 +329,11 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request) {
   return CheckRange("priority", request.priority(), -kMaxPriority, kMaxPriority);
 }
 
+bool HasPairs(const v1::EmbedRequest& request) {
+  return std::ranges::any_of(request.inputs(),
+                             [](const v1::EmbedInput& input) { return input.has_pair(); });
+}
+
 absl::Status ValidateEmbed(const v1::EmbedRequest& request) {
   if (!request.request_id().empty()) {
     RETURN_IF_ERROR(ValidateId("request_id", request.request_id()));
@@ -349,10 +354,26 @@ absl::Status ValidateEmbed(const v1::EmbedRequest& request) {
                             absl::StrCat("goes in front of texts, and ", field(""), " is ids"));
         }
         break;
+      case v1::EmbedInput::kPair:
+        RETURN_IF_ERROR(CheckUtf8(field(".pair.query"), input.pair().query()));
+        RETURN_IF_ERROR(CheckUtf8(field(".pair.document"), input.pair().document()));
+        if (request.has_prompt_name() && !request.prompt_name().empty()) {
+          return FieldError("prompt_name",
+                            absl::StrCat("goes in front of texts, and ", field(""), " is a pair"));
+        }
+        break;
       case v1::EmbedInput::INPUT_NOT_SET:
-        return FieldError(field(""), "is missing: one of text and token_ids");
+        return FieldError(field(""), "is missing: one of text, token_ids and pair");
     }
   }
+  if (!HasPairs(request)) {
+    if (request.has_instruction()) return FieldError("instruction", "is of pairs, there are none");
+    if (request.max_document_tokens() > 0) {
+      return FieldError("max_document_tokens", "is of pairs, there are none");
+    }
+  }
+  RETURN_IF_ERROR(CheckBytes("instruction", request.instruction().size(), kMaxInstructionBytes));
+  RETURN_IF_ERROR(CheckUtf8("instruction", request.instruction()));
   if (request.has_dimensions() && request.dimensions() == 0) {
     return FieldError("dimensions", "is 0, must be at least 1");
   }

@@ -21,6 +21,8 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request);
 
 // Checks everything but unknown fields.
 absl::Status ValidateEmbed(const v1::EmbedRequest& request);
+// Returns whether an input is a pair.
+bool HasPairs(const v1::EmbedRequest& request);
 
 // Checks the conversation that is the field `path` of some request.
 absl::Status ValidateConversation(std::string_view path, const v1::Conversation& conversation);

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "services/common/telemetry/span_exporter.h"
 #include "services/common/tls.h"
+#include "services/worker/embedding/score_head.h"
 #include "services/worker/embedding/sentence_modules.h"
 #include "services/worker/model/load/load_options.h"
 
@@ -45,6 +46,8 @@ struct WorkerConfig {
   std::string task = "auto";
   // Set by ApplyTask where the model makes embeddings.
   std::optional<embedding::SentenceModules> embedding;
+  // Set by ApplyTask where the model makes scores.
+  std::optional<embedding::ScoreOptions> score;
 
   // The served model and its devices, as the flags say; ApplyTask and PlanLoad add what follows
   // from them and from the files.

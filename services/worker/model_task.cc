@@ -44,28 +44,74 @@ absl::StatusOr<std::optional<SentenceModules>> ModulesOf(const std::string& path
   return embedding::ReadSentenceModules(path);
 }
 
+// Returns whether config.json names a class with a head of scores. What is wrong with the file is
+// told by the load.
+bool HasScoreHead(const WorkerConfig& config) {
+  const std::string& path = config.load.source.dir;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return false;
+  const absl::StatusOr<model::ModelConfig> read =
+      model::ReadModelConfig(path, config.load.source.allow_unread);
+  return read.ok() && read->has_score_head;
+}
+
+absl::StatusOr<embedding::ScoreOptions> ScoreOptionsOf(
+    const std::optional<SentenceModules>& modules, bool has_head) {
+  embedding::ScoreOptions options = {.has_head = has_head};
+  if (!modules.has_value()) return options;
+  if (!modules->scores()) {
+    return absl::InvalidArgumentError(
+        "--task=score: modules.json has a Pooling, so the model makes embeddings");
+  }
+  if (modules->has_score_head && !has_head) {
+    return absl::InvalidArgumentError(
+        "modules.json has a Transformer alone, and config.json names no class for sequence "
+        "classification, whose head would give scores");
+  }
+  options.tokens = modules->score;
+  const auto instruction =
+      std::ranges::find(modules->prompts, modules->default_prompt, &embedding::Prompt::name);
+  if (instruction != modules->prompts.end()) options.instruction = instruction->text;
+  return options;
+}
+
 }  // namespace
 
 absl::Status ApplyTask(WorkerConfig& config) {
   if (config.task == "generate") return absl::OkStatus();
   const std::string& path = config.load.source.dir;
   ASSIGN_OR_RETURN(std::optional<SentenceModules> modules, ModulesOf(path));
-  if (!modules.has_value() && config.task == "embed") modules = PlainModules();
-  if (!modules.has_value()) return absl::OkStatus();
+  const bool has_score_head = HasScoreHead(config);
+  const bool scores =
+      config.task == "score" ||
+      (config.task == "auto" && (modules.has_value() ? modules->scores() : has_score_head));
+  if (!scores && modules.has_value() && modules->scores()) {
+    return absl::InvalidArgumentError(
+        "--task=embed: modules.json says that the model makes scores");
+  }
+  if (!scores && !modules.has_value()) {
+    if (config.task != "embed") return absl::OkStatus();
+    modules = PlainModules();
+  }
   if (config.speculation == "draft" || config.speculation == "mtp") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--speculation=", config.speculation, " is of answers, and the model makes embeddings"));
+    return absl::InvalidArgumentError(absl::StrCat("--speculation=", config.speculation,
+                                                   " is of answers, and the model makes ",
+                                                   scores ? "scores" : "embeddings"));
   }
   config.speculation = "off";
   config.load.reads_states = true;
   int& context = config.load.source.max_context_tokens;
-  if (modules->max_tokens > 0 && context == 0) {
+  if (modules.has_value() && modules->max_tokens > 0 && context == 0) {
     const absl::StatusOr<model::ModelConfig> model =
         model::ReadModelConfig(path, config.load.source.allow_unread);
     RETURN_IF_ERROR(model.status());
     context = std::min(modules->max_tokens, model->context_length);
   }
-  config.embedding = std::move(modules);
+  if (scores) {
+    ASSIGN_OR_RETURN(config.score, ScoreOptionsOf(modules, has_score_head));
+  } else {
+    config.embedding = std::move(modules);
+  }
   return absl::OkStatus();
 }
 

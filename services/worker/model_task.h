@@ -6,8 +6,9 @@
 
 namespace continuo::worker {
 
-// Decides by --task and the model's files whether the worker makes embeddings, and then sets
-// `embedding` and what follows from it for the load. The files are where the paths are by now.
+// Decides by --task and the model's files whether the worker makes embeddings or scores, and then
+// sets `embedding` or `score` and what follows from it for the load. The files are where the paths
+// are by now.
 // Errors as embedding::ReadSentenceModules; Unimplemented a pooling of a GGUF file that is not
 // known; InvalidArgument a flag that goes with answers alone.
 absl::Status ApplyTask(WorkerConfig& config);

@@ -6,28 +6,34 @@
 #include "services/common/container.h"
 #include "services/worker/describe/model_facts.h"
 #include "services/worker/describe/registry_facts.h"
-#include "services/worker/embedding/embedding_head.h"
 #include "services/worker/fetch_models.h"
 #include "services/worker/plan_load.h"
+#include "services/worker/serving.h"
+#include "services/worker/text/text_model.h"
 
 namespace continuo::worker {
 
 namespace {
 
-// Adds what the vectors of `config` are made of, or what is wrong with it.
-void AddEmbedding(const WorkerConfig& config, ModelFacts& facts) {
-  if (!config.embedding.has_value() || !facts.config.has_value()) return;
-  const auto head = embedding::EmbeddingHead::Load(config.load.source.dir, *config.embedding,
-                                                   facts.config->hidden_size);
-  if (!head.ok()) {
-    facts.problems.push_back(head.status());
+// Adds what the vectors or scores of `config` are made of, or what is wrong with it.
+void AddHeads(const WorkerConfig& config, ModelFacts& facts) {
+  if (!config.load.reads_states || !facts.config.has_value()) return;
+  const auto text = text::TextModel::Open(config.load.source.dir);
+  if (!text.ok()) return;  // ReadModelFacts has told it
+  const absl::StatusOr<Heads> heads = LoadHeads(config, *facts.config, **text);
+  if (!heads.ok()) {
+    facts.problems.push_back(heads.status());
+    return;
+  }
+  if (config.score.has_value()) {
+    facts.score = ScoreFacts{.has_head = config.score->has_head && !config.score->tokens};
     return;
   }
   EmbeddingFacts& embedding = facts.embedding.emplace();
-  embedding.dimensions = (*head)->dimensions();
+  embedding.dimensions = heads->embedding->dimensions();
   embedding.dense_modules = static_cast<int>(config.embedding->dense.size());
-  embedding.normalises = (*head)->normalises();
-  for (const embedding::Prompt& prompt : (*head)->prompts()) {
+  embedding.normalises = heads->embedding->normalises();
+  for (const embedding::Prompt& prompt : heads->embedding->prompts()) {
     embedding.prompts.push_back(prompt.name);
   }
 }
@@ -45,7 +51,7 @@ int PrintFacts(const WorkerConfig& config, std::ostream& out) {
   ModelFacts facts;
   if (found.ok()) {
     facts = ReadModelFacts(found->load, found->tool_format);
-    AddEmbedding(*found, facts);
+    AddHeads(*found, facts);
   } else {
     facts.path = config.load.source.dir;
     facts.problems.push_back(found.status());

@@ -2,6 +2,7 @@
 #include "services/worker/serving.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/base/status_macros.h"
 #include "services/worker/engine/draft/mtp_drafter.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
@@ -36,9 +38,44 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model:
   return options;
 }
 
+namespace {
+
+// The id of a token as the vocabulary writes it.
+absl::StatusOr<int32_t> FindToken(const text::TextModel& text, std::string_view name) {
+  for (int32_t id = 0; id < text.vocab_size(); ++id) {
+    if (text.TokenName(id) == name) return id;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--task=score: the tokenizer has no token \"", std::string(name),
+                   "\"; modules.json may name others with LogitScore"));
+}
+
+}  // namespace
+
+absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelConfig& model,
+                                const text::TextModel& text) {
+  Heads heads;
+  const std::string& path = config.load.source.dir;
+  if (config.embedding.has_value()) {
+    ASSIGN_OR_RETURN(heads.embedding,
+                     embedding::EmbeddingHead::Load(path, *config.embedding, model.hidden_size));
+  }
+  if (!config.score.has_value()) return heads;
+  std::optional<embedding::ScoreTokens> tokens = config.score->tokens;
+  if (!tokens.has_value() && !config.score->has_head) {
+    tokens.emplace();
+    ASSIGN_OR_RETURN(tokens->relevant, FindToken(text, "yes"));
+    ASSIGN_OR_RETURN(tokens->irrelevant, FindToken(text, "no"));
+  }
+  ASSIGN_OR_RETURN(heads.score, embedding::ScoreHead::Load(path, tokens, model));
+  ASSIGN_OR_RETURN(server::PairTemplate pairs,
+                   server::PairTemplate::Find(text, model.architecture, config.score->instruction));
+  heads.pairs = std::make_shared<const server::PairTemplate>(std::move(pairs));
+  return heads;
+}
+
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
-                                  const text::TextModel* text,
-                                  std::shared_ptr<const embedding::EmbeddingHead> head) {
+                                  const text::TextModel* text, Heads heads) {
   server::ServedModel served;
   served.name = config.model_name;
   served.architecture = model.config.architecture;
@@ -52,7 +89,9 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
     if (id < model.config.vocab_size) served.eos_ids.push_back(id);
   }
   served.text = text;
-  served.embedding = std::move(head);
+  served.embedding = std::move(heads.embedding);
+  served.score = std::move(heads.score);
+  served.pairs = std::move(heads.pairs);
   served.parse_special_in_content = config.parse_special_in_content;
   served.allow_request_chat_template = config.allow_request_chat_template;
   server::FinishServedModel(served);
@@ -62,6 +101,10 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
                                          std::string(text::kGrammarLibrary)};
   if (config.parse_special_in_content) text_parts.push_back("parse_special_in_content");
   if (served.embedding != nullptr) text_parts.push_back(served.embedding->digest());
+  if (served.score != nullptr) {
+    text_parts.push_back(served.score->digest());
+    text_parts.push_back(served.pairs->summary());
+  }
   if (config.tool_format != "auto") text_parts.push_back("tool_format=" + config.tool_format);
   // An empty fingerprint equals nothing, not even itself.
   if (model.is_exact) {

@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "services/worker/config.h"
 #include "services/worker/embedding/embedding_head.h"
+#include "services/worker/embedding/score_head.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/model/load/model_loader.h"
+#include "services/worker/server/pairs/pair_template.h"
 #include "services/worker/server/session/served_model.h"
 #include "services/worker/text/text_model.h"
 
@@ -20,12 +23,23 @@ namespace continuo::worker {
 engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model::LoadedModel& model,
                                         const Clock* clock);
 
+// What makes vectors or scores of states. All null: the model generates.
+struct Heads {
+  std::shared_ptr<const embedding::EmbeddingHead> embedding;
+  std::shared_ptr<const embedding::ScoreHead> score;
+  std::shared_ptr<const server::PairTemplate> pairs;  // with `score`
+};
+
+// Reads the weights that `config` asks for, of the model that was loaded. Errors name the file, the
+// tensor or the flag. `text` outlives the result.
+absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelConfig& model,
+                                const text::TextModel& text);
+
 // The model as the server describes it to clients, fingerprint included. Answers end with the
 // tokens that config.json, generation_config.json, the tokenizer's files and the chat template name
-// together. `text` outlives the result; `head` is null unless the model makes embeddings.
+// together. `text` outlives the result.
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
-                                  const text::TextModel* text,
-                                  std::shared_ptr<const embedding::EmbeddingHead> head = nullptr);
+                                  const text::TextModel* text, Heads heads = {});
 
 // Adapters of a model, `base`, as models of their own.
 std::vector<server::ServedModel> DescribeAdapters(

@@ -134,11 +134,7 @@ absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
     options.kv.other_block_bytes = draft->bytes_per_block();
   }
   ASSIGN_OR_RETURN(loaded.model, model::LoadModel(options));
-  if (config.embedding.has_value()) {
-    ASSIGN_OR_RETURN(loaded.head,
-                     embedding::EmbeddingHead::Load(options.source.dir, *config.embedding,
-                                                    loaded.model.config.hidden_size));
-  }
+  ASSIGN_OR_RETURN(loaded.heads, LoadHeads(config, loaded.model.config, *loaded.text));
   if (draft.has_value()) {
     ASSIGN_OR_RETURN(loaded.draft_model, std::move(*draft).MakeDrafter(loaded.model, &clock_));
   }
@@ -175,7 +171,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
     common::Log(common::LogSeverity::kWarning, "the model's response_template is not used",
                 {{"reason", loaded_->text->response_template_status().ToString()}});
   }
-  if (served.eos_ids.empty() && served.embedding == nullptr) {
+  if (served.eos_ids.empty() && served.generates()) {
     common::Log(common::LogSeverity::kWarning,
                 "the model names no token that ends an answer: answers go on to max_tokens");
   }
@@ -195,7 +191,9 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"graph_bytes", model.ranks[0].graph_bytes},
                {"context", served.max_context_tokens},
                {"adapters", model.adapters.size()},
-               {"task", served.embedding == nullptr ? "generate" : "embed"},
+               {"task", served.generates()        ? "generate"
+                        : served.score == nullptr ? "embed"
+                                                  : "score"},
                {"tool_format", loaded_->text->response_format().name},
                {"end_tokens", ShowTokens(served.eos_ids, *loaded_->text)},
                {"fingerprint", served.fingerprint}});
@@ -204,7 +202,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
 void WorkerProcess::Serve() {
   model::LoadedModel& model = loaded_->model;
   const server::ServedModel served =
-      DescribeModel(loaded_->config, model, loaded_->text.get(), loaded_->head);
+      DescribeModel(loaded_->config, model, loaded_->text.get(), loaded_->heads);
   LogLoaded(served);
   engine::EngineOptions options = MakeEngineOptions(loaded_->config, model, &clock_);
   if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;

@@ -10,10 +10,10 @@
 #include "services/common/shutdown.h"
 #include "services/common/telemetry/span_exporter.h"
 #include "services/worker/config.h"
-#include "services/worker/embedding/embedding_head.h"
 #include "services/worker/engine/draft/drafter.h"
 #include "services/worker/model/load/model_loader.h"
 #include "services/worker/server/grpc/worker_server.h"
+#include "services/worker/serving.h"
 #include "services/worker/text/text_model.h"
 
 namespace continuo::worker {
@@ -34,8 +34,8 @@ class WorkerProcess {
     WorkerConfig config;  // with what the files say
     std::unique_ptr<text::TextModel> text;
     model::LoadedModel model;
-    std::shared_ptr<const embedding::EmbeddingHead> head;  // null unless it makes embeddings
-    std::shared_ptr<engine::Drafter> draft_model;          // null without one
+    Heads heads;
+    std::shared_ptr<engine::Drafter> draft_model;  // null without one
   };
 
   // The port answers from here on, as NOT_SERVING.

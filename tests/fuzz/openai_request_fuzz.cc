@@ -15,6 +15,8 @@
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/embeddings/embeddings_json.h"
 #include "services/gateway/openai/embeddings/embeddings_request.h"
+#include "services/gateway/openai/rerank/rerank_json.h"
+#include "services/gateway/openai/rerank/rerank_request.h"
 
 using continuo::gateway::openai::RouteId;
 
@@ -80,17 +82,60 @@ continuo::gateway::openai::HttpRequest RequestOf(RouteId route, std::string_view
   return request;
 }
 
+// A body of /v1/rerank and the like becomes requests that have all its pairs in order.
+void CheckRerank(continuo::gateway::openai::ScoreForm form, std::string_view body) {
+  namespace openai = continuo::gateway::openai;
+  auto call = openai::ParseRerank(form, body);
+  if (!call.ok()) {
+    openai::ErrorForm error_form = RouteId::kRerank;
+    error_form.names.as_written = true;
+    const auto error = nlohmann::json::parse(openai::ErrorBody(error_form, call.status()));
+    CONTINUO_CHECK(error["error"]["message"].is_string());
+    return;
+  }
+  CONTINUO_CHECK(!call->texts.empty() && call->top_n <= call->texts.size());
+  CONTINUO_CHECK(call->queries.size() == 1 || call->queries.size() == call->texts.size());
+  const std::vector<std::string> texts = call->texts;
+  std::vector<continuo::v1::EmbedResponse> responses;
+  for (size_t next = 0; next < texts.size();) {
+    const continuo::v1::EmbedRequest part = openai::TakePart(*call, next);
+    // Fails where a text is not UTF-8.
+    continuo::v1::EmbedRequest copy;
+    CONTINUO_CHECK(copy.ParseFromString(part.SerializeAsString()));
+    CONTINUO_CHECK(copy.inputs_size() > 0);
+    continuo::v1::EmbedResponse& response = responses.emplace_back();
+    for (const continuo::v1::EmbedInput& input : copy.inputs()) {
+      CONTINUO_CHECK(input.pair().document() == texts[next++]);
+      response.add_embeddings()->add_values(static_cast<float>(input.pair().document().size()) / 9);
+    }
+  }
+  const std::string json = openai::RerankJson(*call, responses, "id", call->options.model(), 1);
+  CONTINUO_CHECK(nlohmann::json::accept(json));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  constexpr RouteId kRoutes[] = {RouteId::kChat,      RouteId::kCompletions,   RouteId::kMessages,
-                                 RouteId::kResponses, RouteId::kEmbeddings,    RouteId::kInfer,
-                                 RouteId::kGenerate,  RouteId::kGenerateStream};
+  constexpr RouteId kRoutes[16] = {
+      RouteId::kChat,          RouteId::kCompletions,    RouteId::kMessages,
+      RouteId::kResponses,     RouteId::kEmbeddings,     RouteId::kRerank,
+      RouteId::kRerankV2,      RouteId::kScore,          RouteId::kInfer,
+      RouteId::kGenerate,      RouteId::kGenerateStream, RouteId::kChat,
+      RouteId::kCompletions,   RouteId::kMessages,       RouteId::kResponses,
+      RouteId::kGenerateStream};
   const std::string_view body(reinterpret_cast<const char*>(data + 1), size - 1);
   const RouteId route = kRoutes[data[0] % std::size(kRoutes)];
   if (route == RouteId::kEmbeddings) {
     CheckEmbeddings(body);
+    return 0;
+  }
+  if (route == RouteId::kRerank || route == RouteId::kRerankV2 || route == RouteId::kScore) {
+    using enum continuo::gateway::openai::ScoreForm;
+    CheckRerank(route == RouteId::kScore      ? kScore
+                : route == RouteId::kRerankV2 ? kRerankV2
+                                              : kRerank,
+                body);
     return 0;
   }
   const auto call = continuo::gateway::openai::ReadCall(route, RequestOf(route, body));

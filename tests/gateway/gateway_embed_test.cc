@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/protocol/error.h"
+#include "services/protocol/limits.h"
 #include "tests/gateway/gateway_fixture.h"
 #include "tests/gateway/openai/http_client.h"
 #include "tests/testing/temp_folder.h"
@@ -75,6 +76,39 @@ TEST_F(GatewayEmbedTest, AWorkerAnswersWithWhatTheClientSent) {
       EXPECT_EQ(seen.SerializeAsString(), request.SerializeAsString());
     }
   }
+}
+
+TEST_F(GatewayEmbedTest, PairsReachAWorkerAsTheyAre) {
+  AddWorkers(1);
+  StartGateway();
+  WaitForWorkers(1);
+  v1::EmbedRequest request;
+  for (const char* document : {"one", "two"}) {
+    v1::TextPair& pair = *request.add_inputs()->mutable_pair();
+    pair.set_query("q");
+    pair.set_document(document);
+  }
+  request.set_instruction("Find.");
+  request.set_max_document_tokens(9);
+  ExpectVectors(Embed(request), request);
+  ASSERT_EQ(workers_[0]->embeds().size(), 1u);
+  EXPECT_EQ(workers_[0]->embeds()[0].SerializeAsString(), request.SerializeAsString());
+  const auto field = [&] {
+    const absl::Status status = Embed(request).status;
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return protocol::FieldOf(status);
+  };
+  request.set_instruction(std::string(protocol::kMaxInstructionBytes + 1, 'i'));
+  EXPECT_EQ(field(), "instruction");
+  request.clear_instruction();
+  request.set_prompt_name("query");
+  EXPECT_EQ(field(), "prompt_name");
+  request = RequestOf({"a"});
+  request.set_instruction("Find.");
+  EXPECT_EQ(field(), "instruction");
+  request.clear_instruction();
+  request.set_max_document_tokens(1);
+  EXPECT_EQ(field(), "max_document_tokens");
 }
 
 TEST_F(GatewayEmbedTest, BadRequestsReachNoWorker) {

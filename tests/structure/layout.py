@@ -99,12 +99,15 @@ ALLOWED = {
                                "services/worker/engine/kv services/worker/engine/estimate",
     "services/worker/server/constraint": "services/base services/protocol services/worker/engine/types services/worker/text "
                                          "services/worker/text/grammar services/worker/text/response",
+    "services/worker/server/pairs": "services/base services/protocol services/worker/text",
     "services/worker/server/session": "services/base services/protocol proto services/worker/embedding "
+                                      "services/worker/server/pairs "
                                       "services/worker/engine/types "
                                       "services/worker/server/constraint services/worker/text "
                                       "services/worker/text/calls services/worker/text/grammar "
                                       "services/worker/text/response",
     "services/worker/server/embed": "services/base services/protocol proto services/worker/engine/types "
+                                    "services/worker/server/pairs services/worker/text "
                                     "services/worker/server/session",
     "services/worker/server/lifetime": "services/base services/protocol proto services/worker/engine",
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
@@ -122,7 +125,8 @@ ALLOWED = {
                        "services/worker/model/description "
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "
-                       "services/worker/server/session services/worker/server/lifetime services/worker/server/grpc",
+                       "services/worker/server/pairs services/worker/server/session services/worker/server/lifetime "
+                       "services/worker/server/grpc",
     "services/gateway/kserve/call": "services/base services/protocol proto services/gateway/openai/json",
     "services/gateway/kserve": "services/gateway/kserve/call services/base services/common/grpc services/protocol proto services/gateway/grpc "
                                "services/gateway/relay",
@@ -155,6 +159,9 @@ ALLOWED = {
                                          "services/gateway/openai/json",
     "services/gateway/openai/embeddings": "services/base services/protocol proto services/gateway/openai/http "
                                           "services/gateway/openai/json services/gateway/relay",
+    "services/gateway/openai/rerank": "services/base services/protocol proto services/gateway/openai/embeddings "
+                                      "services/gateway/openai/http services/gateway/openai/json "
+                                      "services/gateway/relay",
     "services/gateway/openai/stream": "services/base services/protocol proto services/gateway/identity "
                                       "services/gateway/openai/answer",
     "services/gateway/openai/http": "services/base services/base/net",
@@ -168,7 +175,7 @@ ALLOWED = {
                                "services/gateway/openai/answer services/gateway/openai/embeddings "
                                "services/gateway/openai/live "
                                "services/gateway/openai/messages "
-                               "services/gateway/openai/page services/gateway/openai/responses services/gateway/openai/routes "
+                               "services/gateway/openai/page services/gateway/openai/rerank services/gateway/openai/responses services/gateway/openai/routes "
                                "services/gateway/openai/steps services/gateway/openai/stream "
                                "services/gateway/openai/http services/gateway/identity services/gateway/relay "
                                "services/gateway/routing",

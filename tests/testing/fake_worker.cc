@@ -16,6 +16,11 @@ constexpr absl::Duration kReportInterval = absl::Milliseconds(100);
 
 std::vector<float> FakeVector(const v1::EmbedInput& input) {
   float sum = 0;
+  for (const char c : input.pair().query())
+    sum -= static_cast<float>(static_cast<unsigned char>(c));
+  for (const char c : input.pair().document()) {
+    sum += static_cast<float>(static_cast<unsigned char>(c));
+  }
   for (const char c : input.text()) sum += static_cast<float>(static_cast<unsigned char>(c));
   for (const uint32_t id : input.token_ids().ids()) sum += static_cast<float>(id);
   return {sum, static_cast<float>(input.text().size()), 0.1f};

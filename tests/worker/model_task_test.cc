@@ -116,10 +116,9 @@ TEST(ModelTaskTest, AnEmbeddingModelNeedsNoHeadAndIsDescribedAsOne) {
   const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const auto describe = [&] {
-    const auto head =
-        embedding::EmbeddingHead::Load(tiny.dir(), *config.embedding, loaded->config.hidden_size);
-    EXPECT_TRUE(head.ok()) << head.status();
-    return DescribeModel(config, *loaded, text->get(), *head);
+    const auto heads = LoadHeads(config, loaded->config, **text);
+    EXPECT_TRUE(heads.ok()) << heads.status();
+    return DescribeModel(config, *loaded, text->get(), *heads);
   };
   const server::ServedModel served = describe();
   ASSERT_NE(served.embedding, nullptr);
@@ -127,6 +126,81 @@ TEST(ModelTaskTest, AnEmbeddingModelNeedsNoHeadAndIsDescribedAsOne) {
   EXPECT_TRUE(MakeEngineOptions(config, *loaded, nullptr).reads_states);
   config.embedding->prompts.push_back({"query", "q: "});
   EXPECT_NE(describe().fingerprint, served.fingerprint);
+}
+
+TEST(ModelTaskTest, FilesOrTheFlagMakeAModelOfScores) {
+  const TinyModel tiny({.family = "qwen3"});
+  WorkerConfig config = ConfigOf(tiny.dir(), "score");
+  ASSERT_TRUE(ApplyTask(config).ok());
+  ASSERT_TRUE(config.score.has_value());
+  EXPECT_FALSE(config.embedding.has_value());
+  EXPECT_FALSE(config.score->tokens.has_value());
+  EXPECT_TRUE(config.load.reads_states);
+  EXPECT_EQ(config.speculation, "off");
+  std::filesystem::create_directories(std::filesystem::path(tiny.dir()) / "1_LogitScore");
+  tiny.Write("modules.json", R"([{"type": "s.Transformer", "path": ""},
+                                 {"type": "s.LogitScore", "path": "1_LogitScore"}])");
+  tiny.Write("1_LogitScore/config.json", R"({"true_token_id": 121, "false_token_id": 110})");
+  tiny.Write("config_sentence_transformers.json",
+             R"({"prompts": {"a": "Find."}, "default_prompt_name": "a"})");
+  config = ConfigOf(tiny.dir());
+  ASSERT_TRUE(ApplyTask(config).ok());
+  ASSERT_TRUE(config.score.has_value());
+  EXPECT_EQ(config.score->tokens, (embedding::ScoreTokens{.relevant = 121, .irrelevant = 110}));
+  EXPECT_EQ(config.score->instruction, "Find.");
+  config = ConfigOf(tiny.dir(), "embed");
+  EXPECT_THAT(std::string(ApplyTask(config).message()), HasSubstr("--task=embed"));
+  const TinyModel pooled({.family = "qwen3"});
+  AddModules(pooled);
+  config = ConfigOf(pooled.dir(), "score");
+  EXPECT_THAT(std::string(ApplyTask(config).message()), HasSubstr("Pooling"));
+}
+
+// A class for sequence classification: its head takes the place of the tokens'.
+TEST(ModelTaskTest, AHeadOfScoresIsServedAndGeneratesNothing) {
+  const TinyModel tiny(
+      {.family = "qwen3", .extra_config = R"({"architectures": ["Qwen3ForSequenceClassification"],
+                          "id2label": {"0": "LABEL_0"}, "sentence_transformers": {"version": "6"}})"});
+  WorkerConfig config = ConfigOf(tiny.dir());
+  ASSERT_TRUE(ApplyTask(config).ok());
+  ASSERT_TRUE(config.score.has_value());
+  EXPECT_TRUE(config.score->has_head);
+  const auto text = text::TextModel::Open(tiny.dir());
+  const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(std::string(LoadHeads(config, loaded->config, **text).status().message()),
+              HasSubstr("score.weight"))
+      << "the tiny model has none";
+  WorkerConfig generates = ConfigOf(tiny.dir(), "generate");
+  ASSERT_TRUE(ApplyTask(generates).ok());
+  EXPECT_THAT(std::string(PlanLoad(generates, kGiB).status().message()), HasSubstr("--task=score"));
+}
+
+TEST(ModelTaskTest, AModelOfScoresIsDescribedAsOneAndItsFingerprintKnowsItsTokens) {
+  const TinyModel tiny({.family = "qwen3"});
+  const auto text = text::TextModel::Open(tiny.dir());
+  WorkerConfig config = ConfigOf(tiny.dir(), "score");
+  ASSERT_TRUE(ApplyTask(config).ok());
+  const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(std::string(LoadHeads(config, loaded->config, **text).status().message()),
+              HasSubstr("no token \"yes\""));
+  const auto describe = [&] {
+    const auto heads = LoadHeads(config, loaded->config, **text);
+    EXPECT_TRUE(heads.ok()) << heads.status();
+    return DescribeModel(config, *loaded, text->get(), *heads);
+  };
+  config.score->tokens = embedding::ScoreTokens{.relevant = 121, .irrelevant = 110};
+  const server::ServedModel served = describe();
+  ASSERT_NE(served.score, nullptr);
+  ASSERT_NE(served.pairs, nullptr);
+  EXPECT_EQ(served.embedding, nullptr);
+  EXPECT_FALSE(served.generates());
+  config.score->tokens->relevant = 122;
+  const std::string other = describe().fingerprint;
+  EXPECT_NE(other, served.fingerprint);
+  config.score->instruction = "Find.";
+  EXPECT_NE(describe().fingerprint, other);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ Api::Api(ApiDependencies dependencies)
     : dependencies_(std::move(dependencies)),
       text_(dependencies_.text, dependencies_.clock),
       embeddings_(dependencies_.text, dependencies_.clock, dependencies_.models),
+      rerank_(dependencies_.text, dependencies_.clock, dependencies_.models),
       steps_(dependencies_.steps, dependencies_.clock, dependencies_.max_step_watchers),
       generations_({.service = dependencies_.service,
                     .clock = dependencies_.clock,
@@ -281,7 +282,10 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
       co_await AnswerText(connection, route.id, std::move(request));
       co_return;
     case RouteId::kEmbeddings:
-      co_await AnswerEmbeddings(connection, std::move(request));
+    case RouteId::kRerank:
+    case RouteId::kRerankV2:
+    case RouteId::kScore:
+      co_await AnswerEmbeddings(connection, route.id, std::move(request));
       co_return;
     case RouteId::kResponse:
     case RouteId::kCancelResponse:
@@ -323,13 +327,24 @@ asio::awaitable<void> Api::AnswerText(HttpConnection& connection, RouteId route,
   co_await connection.Respond(std::move(response));
 }
 
-asio::awaitable<void> Api::AnswerEmbeddings(HttpConnection& connection, HttpRequest request) {
+asio::awaitable<void> Api::AnswerEmbeddings(HttpConnection& connection, RouteId route,
+                                            HttpRequest request) {
   ClientCall call = CallOf(request, dependencies_.clock->Now());
   const std::string correlation_id = call.correlation_id;
-  EmbeddingsApi::Answer answer = co_await embeddings_.Serve(connection, request, std::move(call));
+  EmbeddingsApi::Answer answer;
+  if (route == RouteId::kEmbeddings) {
+    answer = co_await embeddings_.Serve(connection, request, std::move(call));
+  } else {
+    const ScoreForm form = route == RouteId::kRerank     ? ScoreForm::kRerank
+                           : route == RouteId::kRerankV2 ? ScoreForm::kRerankV2
+                                                         : ScoreForm::kScore;
+    std::string id(View(request["x-request-id"]));
+    if (id.empty()) id = dependencies_.service->MakeRequestId();
+    answer = co_await rerank_.Serve(connection, form, request, std::move(call), std::move(id));
+  }
   HttpResponse response = {.body = std::move(answer.body)};
   if (!answer.status.ok()) {
-    ErrorForm form = RouteId::kEmbeddings;
+    ErrorForm form = route;
     form.names.as_written = true;
     response = ErrorResponse(form, answer.status, {});
     if (!answer.is_logged) {

@@ -18,6 +18,7 @@
 #include "services/gateway/openai/generate_api.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/live/live_api.h"
+#include "services/gateway/openai/rerank/rerank_api.h"
 #include "services/gateway/openai/routes/routes.h"
 #include "services/gateway/openai/steps/steps_api.h"
 #include "services/gateway/openai/text_api.h"
@@ -62,7 +63,9 @@ class Api : public HttpHandler {
  private:
   boost::asio::awaitable<void> AnswerText(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
-  boost::asio::awaitable<void> AnswerEmbeddings(HttpConnection& connection, HttpRequest request);
+  // Embeddings, rerankings and scores.
+  boost::asio::awaitable<void> AnswerEmbeddings(HttpConnection& connection, RouteId route,
+                                                HttpRequest request);
   boost::asio::awaitable<void> WatchSteps(HttpConnection& connection, HttpRequest request);
   boost::asio::awaitable<void> AnswerLive(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
@@ -84,6 +87,7 @@ class Api : public HttpHandler {
   const ApiDependencies dependencies_;
   TextApi text_;
   EmbeddingsApi embeddings_;
+  RerankApi rerank_;
   StepsApi steps_;
   GenerateApi generations_;
   LiveApi live_{&generations_.live()};

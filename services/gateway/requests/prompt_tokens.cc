@@ -5,6 +5,7 @@ namespace continuo::gateway {
 namespace {
 
 constexpr int64_t kBytesPerToken = 4;
+constexpr size_t kTemplateBytes = 320;  // around a pair, about
 
 }  // namespace
 
@@ -39,8 +40,12 @@ int64_t EstimatePromptTokens(const v1::GenerateRequest& request) {
 int64_t EstimatePromptTokens(const v1::EmbedRequest& request) {
   int64_t tokens = 0;
   for (const v1::EmbedInput& input : request.inputs()) {
-    tokens += input.has_text() ? static_cast<int64_t>(input.text().size()) / kBytesPerToken + 1
-                               : input.token_ids().ids_size();
+    const size_t bytes = input.has_pair()
+                             ? input.pair().query().size() + input.pair().document().size() +
+                                   request.instruction().size() + kTemplateBytes
+                             : input.text().size();
+    tokens += input.has_token_ids() ? input.token_ids().ids_size()
+                                    : static_cast<int64_t>(bytes) / kBytesPerToken + 1;
   }
   return tokens;
 }

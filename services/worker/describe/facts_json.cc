@@ -84,6 +84,8 @@ std::string FactsJson(const ModelFacts& facts) {
   json["text"] = facts.text.has_value() ? TextJson(*facts.text) : Json(nullptr);
   json["embeddings"] =
       facts.embedding.has_value() ? EmbeddingJson(*facts.embedding) : Json(nullptr);
+  json["scores"] =
+      facts.score.has_value() ? Json{{"has_head", facts.score->has_head}} : Json(nullptr);
   json["computed"] = facts.estimate.has_value() ? ComputedJson(*facts.estimate) : Json(nullptr);
   json["memory"] = facts.estimate.has_value() ? MemoryJson(facts) : Json(nullptr);
   // Paths and tokens may be no UTF-8.

@@ -129,6 +129,9 @@ std::string FactsText(const ModelFacts& facts) {
   }
   if (facts.text.has_value()) AddText(*facts.text, out);
   if (facts.embedding.has_value()) AddEmbedding(*facts.embedding, out);
+  if (facts.score.has_value()) {
+    Line("scores", facts.score->has_head ? "of the head" : "of the logits of tokens", out);
+  }
   if (facts.estimate.has_value()) AddMemory(facts, out);
   for (const std::string& warning : facts.warnings) Line("warning", warning, out);
   for (const absl::Status& problem : facts.problems) {

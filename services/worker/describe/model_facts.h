@@ -43,6 +43,11 @@ struct EmbeddingFacts {
   std::vector<std::string> prompts;  // their names
 };
 
+// What a model's scores of pairs are made of.
+struct ScoreFacts {
+  bool has_head = false;  // of scores; else the logits of tokens
+};
+
 // Everything that a start with these options would load, as far as headers, configuration and
 // tokenizer tell it. Parts that cannot be read are absent, and `problems` says why.
 struct ModelFacts {
@@ -53,6 +58,7 @@ struct ModelFacts {
   std::vector<StoredFacts> stored;  // by bytes, the most first
   std::optional<TextFacts> text;
   std::optional<EmbeddingFacts> embedding;  // where the model makes embeddings; the caller sets it
+  std::optional<ScoreFacts> score;          // where it makes scores; likewise
   // Types, memory and the device, where the worker would load the model.
   std::optional<model::LoadEstimate> estimate;
   uint64_t available_bytes = 0;  // of the container; 0: not asked, on CUDA devices

@@ -2,16 +2,15 @@
 #include "services/worker/embedding/embedding_head.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/math/exact_math.h"
 #include "services/base/check.h"
 #include "services/base/mapped_file.h"
 #include "services/base/status_macros.h"
+#include "services/worker/embedding/host_math.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/stored_types.h"
@@ -20,28 +19,6 @@ namespace continuo::embedding {
 namespace {
 
 constexpr double kShortest = 1e-12;  // shorter vectors are not scaled further (torch: normalize)
-constexpr size_t kLanes = 8;
-
-// tanh x = 1 - 2 / (e^2x + 1), within 4e-16 of it.
-double Tanh(double x) { return 1 - 2 / (kernels::ExactExp(2 * x) + 1); }
-
-// Σ a[i] · b[i]: lane l sums the products of i = l, l + 8, …; the lanes are added in pairs.
-double Dot(const float* a, const float* b, size_t n) {
-  std::array<double, kLanes> sums = {};
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      sums[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
-    }
-  }
-  for (size_t lane = 0; i < n; ++i, ++lane) {
-    sums[lane] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  }
-  for (size_t width = kLanes / 2; width > 0; width /= 2) {
-    for (size_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
-  }
-  return sums[0];
-}
 
 // Reads a tensor of this shape as f32.
 absl::StatusOr<std::vector<float>> ReadTensor(const std::string& file,
@@ -119,7 +96,7 @@ std::vector<float> EmbeddingHead::Run(const Layer& layer, std::span<const float>
   const auto in = static_cast<size_t>(layer.in);
   for (size_t i = 0; i < out.size(); ++i) {
     const double value =
-        Dot(layer.weight.data() + i * in, x.data(), in) + static_cast<double>(layer.bias[i]);
+        Dot({layer.weight.data() + i * in, in}, x) + static_cast<double>(layer.bias[i]);
     out[i] = static_cast<float>(layer.activation == Activation::kTanh ? Tanh(value) : value);
   }
   return out;
@@ -133,8 +110,7 @@ std::vector<float> EmbeddingHead::Apply(std::span<const float> state, int dimens
   for (const Layer& layer : layers_) vector = Run(layer, vector);
   vector.resize(static_cast<size_t>(dimensions));
   if (!normalises) return vector;
-  const double length =
-      std::max(std::sqrt(Dot(vector.data(), vector.data(), vector.size())), kShortest);
+  const double length = std::max(std::sqrt(Dot(vector, vector)), kShortest);
   for (float& value : vector) value = static_cast<float>(static_cast<double>(value) / length);
   return vector;
 }

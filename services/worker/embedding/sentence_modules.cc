@@ -102,6 +102,10 @@ absl::Status ReadModule(const fs::path& dir, const ListedModule& module, Sentenc
       const std::string text,
       model::ReadSmallFile((dir / module.path / "config.json").string(), kMaxFileBytes));
   if (module.kind == "Pooling") return ParsePooling(name, text, all);
+  if (module.kind == "LogitScore") {
+    ASSIGN_OR_RETURN(all->score, ParseLogitScore(name, text));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(DenseModule dense, ParseDense(name, text));
   dense.folder = module.path;
   const int before = all->dense.empty() ? all->dimension : all->dense.back().out_features;
@@ -113,23 +117,26 @@ absl::Status ReadModule(const fs::path& dir, const ListedModule& module, Sentenc
   return absl::OkStatus();
 }
 
-// Known are Transformer, Pooling, any Dense, and at most one Normalize at the end.
+// Known are Transformer, Pooling, any Dense, and at most one Normalize at the end; or Transformer
+// with LogitScore or with nothing.
 absl::Status CheckOrder(const std::vector<ListedModule>& modules) {
   const auto fails = [](size_t i, std::string_view kind) {
-    return Unknown(kModules, absl::StrCat("module ", i), kind,
-                   "known are Transformer, Pooling, then Dense, then Normalize");
+    return Unknown(
+        kModules, absl::StrCat("module ", i), kind,
+        "known are Transformer, Pooling, then Dense, then Normalize; or Transformer, alone "
+        "or with LogitScore");
   };
+  const bool is_score = modules.size() == 2 && modules[1].kind == "LogitScore";
   for (size_t i = 0; i < modules.size(); ++i) {
     const std::string& kind = modules[i].kind;
     const bool fits = i == 0 ? kind == "Transformer"
                       : i == 1
-                          ? kind == "Pooling"
+                          ? kind == "Pooling" || is_score
                           : kind == "Dense" || (kind == "Normalize" && i + 1 == modules.size());
     if (!fits) return fails(i, kind);
   }
-  if (modules.size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(std::string(kModules), ": has no Pooling behind its Transformer"));
+  if (modules.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(kModules), ": has no module"));
   }
   if (modules[0].path.empty()) return absl::OkStatus();
   return Unknown(kModules, "path of the Transformer", modules[0].path,
@@ -190,17 +197,38 @@ absl::StatusOr<DenseModule> ParseDense(std::string_view name, std::string_view j
   return dense;
 }
 
+absl::StatusOr<ScoreTokens> ParseLogitScore(std::string_view name, std::string_view json) {
+  ASSIGN_OR_RETURN(JsonObject object, JsonObject::Parse(name, json));
+  ScoreTokens tokens;
+  tokens.relevant = static_cast<int32_t>(object.Int("true_token_id", 0, kMaxTokens, std::nullopt));
+  if (object.Has("false_token_id")) {
+    tokens.irrelevant =
+        static_cast<int32_t>(object.Int("false_token_id", 0, kMaxTokens, std::nullopt));
+  }
+  if (object.String("module_input_name", "causal_logits") != "causal_logits") {
+    object.Fail("module_input_name", "known is \"causal_logits\"");
+  }
+  RETURN_IF_ERROR(CheckAllRead(object));
+  return tokens;
+}
+
 absl::Status ParseTransformer(std::string_view json, SentenceModules* modules) {
   ASSIGN_OR_RETURN(JsonObject object, JsonObject::Parse(kTransformer, json));
   if (object.Has("max_seq_length")) {
     modules->max_tokens = static_cast<int>(object.Int("max_seq_length", 1, kMaxTokens, {}));
   }
   if (object.Bool("do_lower_case", false)) object.Fail("do_lower_case", "known is false");
-  if (object.String("transformer_task", "feature-extraction") != "feature-extraction") {
-    object.Fail("transformer_task", "known is \"feature-extraction\"");
+  const std::string task = modules->score.has_value() ? "text-generation"
+                           : modules->has_score_head  ? "sequence-classification"
+                                                      : "feature-extraction";
+  if (object.String("transformer_task", task) != task) {
+    object.Fail("transformer_task", absl::StrCat("known is \"", task, "\""));
   }
-  if (object.String("module_output_name", "token_embeddings") != "token_embeddings") {
-    object.Fail("module_output_name", "known is \"token_embeddings\"");
+  const std::string output = modules->score.has_value() ? "causal_logits"
+                             : modules->has_score_head  ? "scores"
+                                                        : "token_embeddings";
+  if (object.String("module_output_name", output) != output) {
+    object.Fail("module_output_name", absl::StrCat("known is \"", output, "\""));
   }
   // It names methods of the Python class for text, images and so on; texts are all that is read.
   (void)object.Raw("modality_config");
@@ -254,6 +282,7 @@ absl::StatusOr<std::optional<SentenceModules>> ReadSentenceModules(const std::st
   ASSIGN_OR_RETURN(const std::vector<ListedModule> listed, ParseModules(list));
   RETURN_IF_ERROR(CheckOrder(listed));
   SentenceModules modules;
+  modules.has_score_head = listed.size() == 1;
   for (size_t i = 1; i < listed.size(); ++i) {
     RETURN_IF_ERROR(ReadModule(dir, listed[i], &modules));
   }

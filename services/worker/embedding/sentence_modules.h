@@ -25,7 +25,16 @@ struct Prompt {
   std::string name, text;
 };
 
-// What an embedding model does with a text besides running its decoder.
+// The tokens whose logits behind a prompt say whether a document is relevant.
+struct ScoreTokens {
+  int32_t relevant = 0;
+  std::optional<int32_t> irrelevant;  // without it the one logit is the score's
+
+  friend bool operator==(const ScoreTokens&, const ScoreTokens&) = default;
+};
+
+// What an embedding model does with a text besides running its decoder, or a model of scores with a
+// pair of texts.
 struct SentenceModules {
   int dimension = 0;               // of the decoder's states; 0: the files do not say
   std::vector<DenseModule> dense;  // in order, behind the pooling
@@ -33,13 +42,20 @@ struct SentenceModules {
   int max_tokens = 0;              // of an input, special tokens included; 0: the context
   std::vector<Prompt> prompts;     // ascending by name
   std::string default_prompt;      // a name of prompts; empty: none
+  // Of a model of scores, whose prompts are instructions and which pools nothing: its LogitScore,
+  // or that its head gives scores.
+  std::optional<ScoreTokens> score;
+  bool has_score_head = false;
+
+  bool scores() const { return score.has_value() || has_score_head; }
 };
 
 // Reads what sentence-transformers writes beside a model: modules.json, the config.json of each
 // module, sentence_bert_config.json and config_sentence_transformers.json
 // (https://sbert.net/docs/sentence_transformer/usage/custom_models.html). No value where the folder
 // has no modules.json. InvalidArgument names file, field and what is allowed; Unimplemented a
-// module, a pooling or an activation that is not known. Pooling is of the last token.
+// module, a pooling or an activation that is not known. Pooling is of the last token. A model of
+// scores has LogitScore in its place, or nothing behind its Transformer.
 absl::StatusOr<std::optional<SentenceModules>> ReadSentenceModules(const std::string& dir);
 
 // The parts of the above, for files that may say anything. `json` is modules.json: an array of
@@ -52,7 +68,8 @@ absl::StatusOr<std::vector<ListedModule>> ParseModules(std::string_view json);
 // A pooling's config.json; sets `dimension`.
 absl::Status ParsePooling(std::string_view name, std::string_view json, SentenceModules* modules);
 absl::StatusOr<DenseModule> ParseDense(std::string_view name, std::string_view json);
-// sentence_bert_config.json; sets max_tokens.
+absl::StatusOr<ScoreTokens> ParseLogitScore(std::string_view name, std::string_view json);
+// sentence_bert_config.json; sets max_tokens. The task must be that of a model with modules->score.
 absl::Status ParseTransformer(std::string_view json, SentenceModules* modules);
 // config_sentence_transformers.json; sets the prompts.
 absl::Status ParsePrompts(std::string_view json, SentenceModules* modules);

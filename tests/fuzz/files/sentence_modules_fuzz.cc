@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of sentence-transformers of any bytes, divided at NULs (modules.json, a pooling's and a
-// dense module's config.json, sentence_bert_config.json, config_sentence_transformers.json), give
-// modules within the limits or an error.
+// dense module's config.json, sentence_bert_config.json, config_sentence_transformers.json, a
+// LogitScore's config.json), give modules within the limits or an error.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -29,10 +29,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (pools) CONTINUO_CHECK(modules.dimension > 0);
   const auto dense = continuo::embedding::ParseDense("dense", next());
   if (dense.ok()) CONTINUO_CHECK(dense->in_features > 0 && dense->out_features > 0);
-  if (continuo::embedding::ParseTransformer(next(), &modules).ok()) {
+  const std::string_view transformer = next();
+  if (continuo::embedding::ParseTransformer(transformer, &modules).ok()) {
     CONTINUO_CHECK(modules.max_tokens >= 0);
   }
-  if (!continuo::embedding::ParsePrompts(next(), &modules).ok()) return 0;
+  const std::string_view prompts = next();
+  continuo::embedding::SentenceModules scores;
+  if (const auto tokens = continuo::embedding::ParseLogitScore("score", next()); tokens.ok()) {
+    CONTINUO_CHECK(tokens->relevant >= 0 && tokens->irrelevant.value_or(0) >= 0);
+    scores.score = *tokens;
+    (void)continuo::embedding::ParseTransformer(transformer, &scores);
+  }
+  if (!continuo::embedding::ParsePrompts(prompts, &modules).ok()) return 0;
   const auto head = continuo::embedding::EmbeddingHead::Load(
       "/nowhere", modules, modules.dimension == 0 ? 8 : modules.dimension);
   CONTINUO_CHECK(head.ok());

@@ -96,7 +96,8 @@ class FakeTextService : public TextService {
     return [] {};
   }
 
-  // Each input's vector is its number of bytes or ids, 0.1 and -3e-8; a text "refuse" is refused.
+  // Each input's vector is its number of bytes or ids, 0.1 and -3e-8, that of a pair a thousandth
+  // of its document's bytes; a text or a document "refuse" is refused.
   Cancel AskEmbed(const ClientCall& call, v1::EmbedRequest request,
                   Done<v1::EmbedResponse> done) override {
     {
@@ -107,9 +108,16 @@ class FakeTextService : public TextService {
     v1::EmbedResponse response;
     for (int i = 0; i < request.inputs_size(); ++i) {
       const v1::EmbedInput& input = request.inputs(i);
-      if (input.text() == "refuse") {
-        done(protocol::FieldError(absl::StrCat("inputs[", i, "].text"), "is refused"));
+      if (input.text() == "refuse" || input.pair().document() == "refuse") {
+        done(protocol::FieldError(
+            absl::StrCat("inputs[", i, "].", input.has_pair() ? "pair.document" : "text"),
+            "is refused"));
         return [] {};
+      }
+      if (input.has_pair()) {
+        response.add_embeddings()->add_values(static_cast<float>(input.pair().document().size()) /
+                                              1000);
+        continue;
       }
       const auto size =
           static_cast<float>(input.has_text() ? input.text().size()

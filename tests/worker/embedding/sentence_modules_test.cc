@@ -102,6 +102,41 @@ TEST(SentenceModulesTest, NewerNamesAndDenseModulesAreRead) {
   EXPECT_EQ((*modules)->dense[1].activation, Activation::kTanh);
 }
 
+TEST(SentenceModulesTest, AModelOfScoresHasLogitScoreOrNothingBehindItsTransformer) {
+  const Folder folder;
+  folder.Write("modules.json", R"([
+    {"idx": 0, "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+    {"idx": 1, "path": "1_LogitScore",
+     "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"}])");
+  folder.Write("1_LogitScore/config.json", R"({"true_token_id": 9693, "false_token_id": 2152,
+    "module_input_name": "causal_logits"})");
+  folder.Write("sentence_bert_config.json", R"({"max_seq_length": 8192,
+    "transformer_task": "text-generation", "module_output_name": "causal_logits"})");
+  folder.Write("config_sentence_transformers.json",
+               R"({"prompts": {"web": "Find passages."}, "default_prompt_name": "web",
+                   "activation_fn": "torch.nn.modules.linear.Identity"})");
+  const auto tokens = folder.Read();
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_TRUE((*tokens)->scores());
+  EXPECT_EQ((*tokens)->score, (ScoreTokens{.relevant = 9693, .irrelevant = 2152}));
+  EXPECT_EQ((*tokens)->max_tokens, 8192);
+  EXPECT_EQ((*tokens)->default_prompt, "web");
+  folder.Write("modules.json", R"([{"path": "", "type": "a.Transformer"}])");
+  EXPECT_THAT(ErrorOf(folder.Read().status()), HasSubstr("sequence-classification"));
+  folder.Write("sentence_bert_config.json", R"({"transformer_task": "sequence-classification",
+    "module_output_name": "scores"})");
+  const auto head = folder.Read();
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_TRUE((*head)->scores());
+  EXPECT_TRUE((*head)->has_score_head);
+  for (const std::string_view bad :
+       {"", "{}", R"({"true_token_id": -1})", R"({"true_token_id": 1, "false_token_id": "no"})",
+        R"({"true_token_id": 1, "module_input_name": "logits"})",
+        R"({"true_token_id": 1, "gamma": 2})"}) {
+    EXPECT_FALSE(ParseLogitScore("l", bad).ok()) << bad;
+  }
+}
+
 TEST(SentenceModulesTest, WhatIsNotSupportedIsNamed) {
   const auto error = [](std::string_view modules, std::string_view pooling) {
     const Folder folder;

@@ -18,21 +18,6 @@ namespace {
 constexpr size_t kMaxFloatBytes = 16;  // "-1.1754944e-38," and one more
 constexpr size_t kMaxObjectBytes = 80;
 
-void AppendFloat(float value, std::string* json) {
-  if (!std::isfinite(value)) {
-    json->append("null");
-    return;
-  }
-  // Parsers take "-0" for the whole number 0.
-  if (value == 0 && std::signbit(value)) {
-    json->append("-0.0");
-    return;
-  }
-  std::array<char, 32> digits;
-  const std::to_chars_result end = std::to_chars(digits.begin(), digits.end(), value);
-  json->append(digits.begin(), end.ptr);
-}
-
 void AppendVector(const v1::Embedding& embedding, bool base64, std::string* json) {
   const auto& values = embedding.values();
   if (base64) {
@@ -57,6 +42,21 @@ void AppendVector(const v1::Embedding& embedding, bool base64, std::string* json
 }
 
 }  // namespace
+
+void AppendFloat(float value, std::string* json) {
+  if (!std::isfinite(value)) {
+    json->append("null");
+    return;
+  }
+  // Parsers take "-0" for the whole number 0.
+  if (value == 0 && std::signbit(value)) {
+    json->append("-0.0");
+    return;
+  }
+  std::array<char, 32> digits;
+  const std::to_chars_result end = std::to_chars(digits.begin(), digits.end(), value);
+  json->append(digits.begin(), end.ptr);
+}
 
 size_t EmbeddingsJsonBytes(const std::vector<v1::EmbedResponse>& parts, bool base64) {
   size_t bytes = 512;

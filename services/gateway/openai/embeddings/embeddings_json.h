@@ -9,6 +9,9 @@
 
 namespace continuo::gateway::openai {
 
+// Appends the shortest number that reads as the same float32, or null if that is not finite.
+void AppendFloat(float value, std::string* json);
+
 // The most bytes that EmbeddingsJson takes for the vectors of the responses.
 size_t EmbeddingsJsonBytes(const std::vector<v1::EmbedResponse>& parts, bool base64);
 

@@ -56,25 +56,6 @@ absl::Status ReadInputs(const Json& body, EmbeddingsCall* call) {
   return absl::OkStatus();
 }
 
-absl::Status ReadTruncation(const Json& body, v1::EmbedRequest* request) {
-  std::optional<int64_t> most;
-  std::optional<std::string> side;
-  RETURN_IF_ERROR(ReadInteger(body, "truncate_prompt_tokens", -1, kMaxUint32, &most));
-  RETURN_IF_ERROR(Read(body, "truncation_side", &side));
-  if (side.has_value() && side != "left" && side != "right") {
-    return protocol::FieldError("truncation_side", "must be \"left\" or \"right\"");
-  }
-  if (!most.has_value()) {
-    if (!side.has_value()) return absl::OkStatus();
-    return protocol::FieldError("truncation_side", "goes with truncate_prompt_tokens");
-  }
-  if (*most == 0) return protocol::FieldError("truncate_prompt_tokens", "is 0, must be above");
-  v1::Truncation& truncation = *request->mutable_truncation();
-  if (*most > 0) truncation.set_max_tokens(static_cast<uint32_t>(*most));
-  truncation.set_keep_first(side.value_or("right") == "right");
-  return absl::OkStatus();
-}
-
 absl::Status ReadOptions(const Json& body, EmbeddingsCall* call) {
   v1::EmbedRequest& request = call->request;
   std::optional<std::string> text;
@@ -127,6 +108,25 @@ int64_t TokensOf(const v1::EmbedInput& input) {
 }
 
 }  // namespace
+
+absl::Status ReadTruncation(const Json& body, v1::EmbedRequest* request) {
+  std::optional<int64_t> most;
+  std::optional<std::string> side;
+  RETURN_IF_ERROR(ReadInteger(body, "truncate_prompt_tokens", -1, kMaxUint32, &most));
+  RETURN_IF_ERROR(Read(body, "truncation_side", &side));
+  if (side.has_value() && side != "left" && side != "right") {
+    return protocol::FieldError("truncation_side", "must be \"left\" or \"right\"");
+  }
+  if (!most.has_value()) {
+    if (!side.has_value()) return absl::OkStatus();
+    return protocol::FieldError("truncation_side", "goes with truncate_prompt_tokens");
+  }
+  if (*most == 0) return protocol::FieldError("truncate_prompt_tokens", "is 0, must be above");
+  v1::Truncation& truncation = *request->mutable_truncation();
+  if (*most > 0) truncation.set_max_tokens(static_cast<uint32_t>(*most));
+  truncation.set_keep_first(side.value_or("right") == "right");
+  return absl::OkStatus();
+}
 
 absl::StatusOr<EmbeddingsCall> ParseEmbeddings(std::string_view text) {
   ASSIGN_OR_RETURN(const Json body, ParseObject(text));

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "continuo/v1/inference.pb.h"
+#include "services/gateway/openai/json/json_fields.h"
 
 namespace continuo::gateway::openai {
 
@@ -26,6 +27,9 @@ absl::StatusOr<EmbeddingsCall> ParseEmbeddings(std::string_view body);
 // The same error of a request whose first input is input `first` of the body, with the field's name
 // in the body.
 absl::Status WithEmbeddingsName(const EmbeddingsCall& call, int first, const absl::Status& status);
+
+// Reads "truncate_prompt_tokens" and "truncation_side".
+absl::Status ReadTruncation(const Json& body, v1::EmbedRequest* request);
 
 // Divides a request into ones that Embed answers, in order: a response of `dimensions` values for
 // each input fits a message, and no request has many more than kPartTokens tokens.

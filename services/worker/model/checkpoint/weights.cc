@@ -29,6 +29,7 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes, of the beginning of each tensor
 constexpr char kHead[] = "lm_head.weight";
+constexpr char kScoreHead[] = "score.weight";
 constexpr int64_t kStagingBytes = 4 << 20;  // converted rows that are copied in at a time
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -265,6 +266,7 @@ std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
   const std::string* first = nullptr;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (read.contains(name) || IsHarmlessTensor(name) || IsZeroBias(name, tensor)) continue;
+    if (config.has_score_head && name == kScoreHead) continue;
     if (!SkippedPart(config, name).empty() || MatchesAny(config.allow_unread, name)) continue;
     if (first == nullptr || name < *first) first = &name;
   }
@@ -290,6 +292,17 @@ absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoi
 }
 
 }  // namespace
+
+const StoredTensor* FindHead(const ModelConfig& config, const Checkpoint& checkpoint) {
+  const StoredTensor* const head = config.tied_embeddings ? nullptr : checkpoint.Find(kHead);
+  if (head != nullptr) return head;
+  ModelWeights places;
+  return checkpoint.Find(ListWeights(config, places).front().name);
+}
+
+const StoredTensor* FindScoreHead(const Checkpoint& checkpoint) {
+  return checkpoint.Find(kScoreHead);
+}
 
 bool HasHead(const Checkpoint& checkpoint) { return checkpoint.Find(kHead) != nullptr; }
 

@@ -204,6 +204,13 @@ absl::Status CheckWeights(const ModelConfig& config, const Checkpoint& checkpoin
 // Returns whether the files have a head of their own.
 bool HasHead(const Checkpoint& checkpoint);
 
+// The tensor whose rows are the tokens' of the head, [V, hidden]: the head, or the embedding where
+// they are tied or the files have no head. Null where there is neither.
+const StoredTensor* FindHead(const ModelConfig& config, const Checkpoint& checkpoint);
+
+// The head of a model with ModelConfig::has_score_head, [scores, hidden]; null where it is missing.
+const StoredTensor* FindScoreHead(const Checkpoint& checkpoint);
+
 // The type that --weights=auto computes in: bf16 where every matrix is stored so, or in a quantised
 // format whose values are, else f32.
 kernels::DType AutoType(const ModelConfig& config, const Checkpoint& checkpoint);

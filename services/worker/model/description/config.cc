@@ -351,6 +351,12 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
     if (json.Has("tie_word_embeddings")) text.Copy("tie_word_embeddings", json);
   }
   ASSIGN_OR_RETURN(const Family* const family, FindFamily(text));
+  config.has_score_head = HasScoreHead(text);
+  if (config.has_score_head) {
+    // What sentence-transformers keeps there: a version, and how it shows scores.
+    text.Raw("sentence_transformers");
+    text.Raw("sbert_ce_default_activation_function");
+  }
   RETURN_IF_ERROR(quantised::ReadQuantisationConfig(json.value()).status());
   text.Raw("quantization_config");
   text.Raw("compression_config");

@@ -275,6 +275,9 @@ struct ModelConfig {
   // The files have parts that this model is not made of, such as towers for images: their tensors
   // are skipped by name (tensor_names.h).
   bool is_text_part = false;
+  // The files are those of a class for sequence classification: in place of the head of tokens they
+  // have score.weight, which no step reads.
+  bool has_score_head = false;
   // Patterns of fields and tensors that may stay unread, as ReadModelConfig got them.
   std::string allow_unread;
   GenerationDefaults defaults;

@@ -15,11 +15,12 @@ namespace continuo::model {
 namespace {
 
 // True if `name` plainly means the family though it is not its architecture: the base model's class
-// (LlamaModel), the family's own name (Llama), or another spelling (LLaMAForCausalLM).
+// (LlamaModel), that with a head of scores (LlamaForSequenceClassification), the family's own name
+// (Llama), or another spelling (LLaMAForCausalLM).
 bool MeansFamily(const std::string& name, const Family& family) {
   constexpr std::string_view kEnd = "ForCausalLM";
   const std::string stem(family.architecture.substr(0, family.architecture.size() - kEnd.size()));
-  for (const char* end : {"", "Model", "LMHeadModel", "ForCausalLM"}) {
+  for (const char* end : {"", "Model", "LMHeadModel", "ForCausalLM", "ForSequenceClassification"}) {
     if (absl::EqualsIgnoreCase(name, stem + end)) return true;
   }
   return absl::EqualsIgnoreCase(name, std::string(family.model_type));
@@ -59,6 +60,12 @@ const Family* FindArchitecture(std::string_view architecture) {
 bool HasTextPart(JsonObject& json) {
   constexpr std::string_view kEnd = "ForConditionalGeneration";
   if (!json.Raw("text_config").is_object()) return false;
+  const std::vector<std::string> names = Architectures(json);
+  return std::ranges::any_of(names, [&](const std::string& n) { return n.ends_with(kEnd); });
+}
+
+bool HasScoreHead(JsonObject& json) {
+  constexpr std::string_view kEnd = "ForSequenceClassification";
   const std::vector<std::string> names = Architectures(json);
   return std::ranges::any_of(names, [&](const std::string& n) { return n.ends_with(kEnd); });
 }

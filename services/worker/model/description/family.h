@@ -191,6 +191,9 @@ absl::StatusOr<const Family*> FindFamily(JsonObject& json);
 // True for the configuration of a model for text and more, whose text_config is a family's.
 bool HasTextPart(JsonObject& json);
 
+// True where "architectures" names a class for sequence classification.
+bool HasScoreHead(JsonObject& json);
+
 // These fill in parts of a configuration whose sizes are known: `windows`, what differs between
 // layers with windows and others, `ropes` and what belongs
 // to it, `parts`, `experts`, `states` and the sizes that belong to it, and the multipliers.

@@ -130,6 +130,11 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
                                config.context_length));
     config.context_length = options.source.max_context_tokens;
   }
+  if (config.has_score_head && !options.reads_states) {
+    return absl::InvalidArgumentError(
+        "config.json: architectures names a class for sequence classification, whose head gives "
+        "scores and no tokens; --task=score serves it");
+  }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
   // The head is not read; it counts as the embedding where the files leave it out.
   if (options.reads_states && !HasHead(checkpoint)) config.tied_embeddings = true;

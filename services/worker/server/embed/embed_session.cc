@@ -83,9 +83,13 @@ void EmbedSession::Process() {
 void EmbedSession::Take(size_t input, engine::RequestEvent event) {
   v1::Embedding& embedding = *response_.mutable_embeddings(static_cast<int>(input));
   if (!event.state.empty()) {
-    const std::vector<float> vector =
-        model_->embedding->Apply(event.state, dimensions_, normalises_);
-    embedding.mutable_values()->Assign(vector.begin(), vector.end());
+    if (model_->score != nullptr) {
+      embedding.add_values(model_->score->Apply(event.state));
+    } else {
+      const std::vector<float> vector =
+          model_->embedding->Apply(event.state, dimensions_, normalises_);
+      embedding.mutable_values()->Assign(vector.begin(), vector.end());
+    }
   }
   if (!event.ended.has_value()) return;
   ++num_ended_;

@@ -29,9 +29,9 @@ struct EmbedReport {
   absl::Duration queue;  // the longest of an input
 };
 
-// The answer to one call of Embed: states of the engine in, vectors out. Knows neither gRPC nor the
-// engine. Vectors are made on a pool's threads, by one at a time. The first input that fails ends
-// the others.
+// The answer to one call of Embed: states of the engine in, vectors or scores out. Knows neither
+// gRPC nor the engine. Vectors are made on a pool's threads, by one at a time. The first input that
+// fails ends the others.
 class EmbedSession : public std::enable_shared_from_this<EmbedSession> {
  public:
   struct Hooks {

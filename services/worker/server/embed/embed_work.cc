@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +13,10 @@
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/validate_request.h"
+#include "services/worker/server/pairs/pair_template.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
+#include "services/worker/text/text_model.h"
 
 namespace continuo::server {
 namespace {
@@ -102,17 +106,90 @@ absl::StatusOr<std::vector<int32_t>> EncodeInput(const v1::EmbedRequest& request
   return tokens;
 }
 
+// The number of elements in front that are equal.
+size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+size_t CommonSuffix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  size_t n = 0;
+  while (n < a.size() && n < b.size() && a[a.size() - 1 - n] == b[b.size() - 1 - n]) ++n;
+  return n;
+}
+
+// Cuts the document, whose tokens are those between the ones that the texts in front and behind
+// have alone; spaces in front of it are its own. Thus it is the same whether it is cut or not.
+absl::Status CutDocument(const v1::EmbedRequest& request, const RenderedPair& pair,
+                         const std::string& field, const ServedModel& model,
+                         std::vector<int32_t>& tokens) {
+  text::RenderedChat front = {.text = pair.chat.text.substr(0, pair.document_begin)},
+                     back = {.text = pair.chat.text.substr(pair.document_end)};
+  front.text.resize(front.text.find_last_not_of(" \n") + 1);
+  for (const auto& [begin, end] : pair.chat.content) {
+    if (begin >= pair.document_begin) break;
+    front.content.push_back({std::min(begin, front.text.size()), std::min(end, front.text.size())});
+  }
+  ASSIGN_OR_RETURN(const auto front_tokens, EncodeRendered(field, front, true, model));
+  ASSIGN_OR_RETURN(const auto back_tokens, EncodeRendered(field, back, true, model));
+  const size_t before = CommonPrefix(tokens, front_tokens);
+  const size_t behind = CommonSuffix(std::span(tokens).subspan(before), back_tokens);
+  const size_t beside = before + behind;
+  const auto begin = tokens.begin() + static_cast<ptrdiff_t>(before);
+  const auto end = tokens.end() - static_cast<ptrdiff_t>(behind);
+  std::vector<int32_t> document(begin, end);
+  if (const uint32_t most = request.max_document_tokens(); most > 0) {
+    Cut(document, most, /*keep_first=*/true);
+  }
+  if (request.has_truncation()) {
+    const auto limit = static_cast<size_t>(model.max_context_tokens);
+    const size_t asked = request.truncation().max_tokens();
+    if (asked != 0 && asked <= beside) {
+      return protocol::FieldError("truncation.max_tokens",
+                                  absl::StrCat(asked, " leaves nothing of a document beside the ",
+                                               beside, " tokens of query and template"));
+    }
+    const size_t most = asked == 0 ? limit : std::min(asked, limit);
+    // What is too long without a document is refused by the caller.
+    if (most > beside) Cut(document, most - beside, request.truncation().keep_first());
+  }
+  const std::vector<int32_t> whole = std::move(tokens);
+  tokens.assign(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(before));
+  tokens.insert(tokens.end(), document.begin(), document.end());
+  tokens.insert(tokens.end(), whole.end() - static_cast<ptrdiff_t>(behind), whole.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodePair(const v1::EmbedRequest& request, int index,
+                                                const ServedModel& model) {
+  const v1::TextPair& pair = request.inputs(index).pair();
+  const std::string field = absl::StrCat("inputs[", index, "].pair.document");
+  std::optional<std::string> instruction;
+  if (request.has_instruction()) instruction = request.instruction();
+  ASSIGN_OR_RETURN(const RenderedPair rendered,
+                   model.pairs->Render(pair.query(), pair.document(), instruction));
+  const bool is_cut = request.has_truncation() || request.max_document_tokens() > 0;
+  ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                   EncodeRendered(field, rendered.chat, is_cut, model));
+  if (is_cut) RETURN_IF_ERROR(CutDocument(request, rendered, field, model, tokens));
+  RETURN_IF_ERROR(ValidatePromptTokens(field, tokens, model));
+  return tokens;
+}
+
 }  // namespace
 
 absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, const CallInfo& call,
                                            const ServedModel& model, const SaltKey& salt_key) {
   RETURN_IF_ERROR(ValidateEmbed(request, model));
-  const embedding::EmbeddingHead& head = *model.embedding;
   EmbedWork work;
   ASSIGN_OR_RETURN(work.request_id, ChooseRequestId(request, call));
-  work.dimensions =
-      request.has_dimensions() ? static_cast<int>(request.dimensions()) : head.dimensions();
-  work.normalises = request.has_normalize() ? request.normalize() : head.normalises();
+  work.dimensions = 1;
+  std::string prompt;
+  if (model.embedding != nullptr) {
+    const embedding::EmbeddingHead& head = *model.embedding;
+    work.dimensions =
+        request.has_dimensions() ? static_cast<int>(request.dimensions()) : head.dimensions();
+    work.normalises = request.has_normalize() ? request.normalize() : head.normalises();
+    prompt = PromptOf(request, head);
+  }
   const size_t bytes = static_cast<size_t>(request.inputs_size()) * VectorBytes(work.dimensions);
   if (bytes > protocol::kMaxUnsplitResponseBytes) {
     return protocol::FieldError(
@@ -121,12 +198,15 @@ absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, cons
                                protocol::kMaxUnsplitResponseBytes, ": send at most ",
                                protocol::kMaxUnsplitResponseBytes / VectorBytes(work.dimensions)));
   }
-  const std::string prompt = PromptOf(request, head);
   const std::array<uint64_t, 2> salt =
       salt_key.Combine(call.tenant, request.cache().salt(), model.adapter_digest);
   for (int i = 0; i < request.inputs_size(); ++i) {
     engine::Request& r = work.requests.emplace_back();
-    ASSIGN_OR_RETURN(r.prompt, EncodeInput(request, i, prompt, model));
+    if (request.inputs(i).has_pair()) {
+      ASSIGN_OR_RETURN(r.prompt, EncodePair(request, i, model));
+    } else {
+      ASSIGN_OR_RETURN(r.prompt, EncodeInput(request, i, prompt, model));
+    }
     r.label = work.request_id;
     r.tenant = call.tenant;
     r.reads_state = true;

@@ -13,11 +13,12 @@
 
 namespace continuo::server {
 
-// A request for embeddings that was checked and turned into the inputs of engine and session.
+// A request for embeddings or scores that was checked and turned into the inputs of engine and
+// session.
 struct EmbedWork {
   std::string request_id;
   std::vector<engine::Request> requests;  // one for each input; the caller sets their ids
-  int dimensions = 0;                     // of the answer's vectors
+  int dimensions = 0;                     // of the answer's vectors; of scores 1
   bool normalises = false;
 };
 

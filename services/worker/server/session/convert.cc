@@ -366,6 +366,10 @@ v1::Model ToProto(const ServedModel& model) {
     }
     return proto;
   }
+  if (model.score != nullptr) {
+    proto.add_capabilities(v1::CAPABILITY_SCORE);
+    return proto;
+  }
   proto.add_capabilities(v1::CAPABILITY_GENERATE);
   if (model.text->has_chat_template()) {
     proto.add_capabilities(v1::CAPABILITY_CHAT);

@@ -151,6 +151,14 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& field, const 
   return tokens;
 }
 
+absl::StatusOr<std::vector<int32_t>> EncodeRendered(const std::string& field,
+                                                    const text::RenderedChat& rendered, bool is_cut,
+                                                    const ServedModel& model) {
+  RETURN_IF_ERROR(CheckFitsContext(field, rendered.text.size(), is_cut, model));
+  ASSIGN_OR_RETURN(EncodedPrompt prompt, EncodeChat(field, rendered, model));
+  return std::move(prompt.tokens);
+}
+
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
                                            const ServedModel& model) {
   if (request.has_text()) {

@@ -45,4 +45,9 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& field, const 
                                                 bool add_special, bool is_cut,
                                                 const ServedModel& model);
 
+// Encodes a chat whose text the field `field` of some request gives. Limits as above.
+absl::StatusOr<std::vector<int32_t>> EncodeRendered(const std::string& field,
+                                                    const text::RenderedChat& rendered, bool is_cut,
+                                                    const ServedModel& model);
+
 }  // namespace continuo::server

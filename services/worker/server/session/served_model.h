@@ -10,8 +10,10 @@
 
 #include "absl/status/status.h"
 #include "services/worker/embedding/embedding_head.h"
+#include "services/worker/embedding/score_head.h"
 #include "services/worker/engine/types/request.h"
 #include "services/worker/server/constraint/thought_marks.h"
+#include "services/worker/server/pairs/pair_template.h"
 #include "services/worker/server/session/fill_in_middle.h"
 #include "services/worker/text/calls/call_grammar.h"
 #include "services/worker/text/grammar/grammar_compiler.h"
@@ -50,8 +52,13 @@ struct ServedModel {
   bool allow_request_chat_template = false;  // requests may bring a template of their own
   std::optional<FillInMiddle> fill_in_middle;
 
-  // Makes vectors of states. Null: the model generates; else it has embeddings and nothing else.
+  // Makes vectors of states, and scores, which have a template of pairs, too. Both null: the model
+  // generates; else it has what is not null and nothing else.
   std::shared_ptr<const embedding::EmbeddingHead> embedding;
+  std::shared_ptr<const embedding::ScoreHead> score;
+  std::shared_ptr<const PairTemplate> pairs;
+
+  bool generates() const { return embedding == nullptr && score == nullptr; }
 
   std::string tokenizer_info;  // a JSON object (TextModel::TokenizerInfo)
 

@@ -133,9 +133,10 @@ absl::Status ValidateConversation(std::string_view path, const v1::Conversation&
 absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedModel& model) {
   RETURN_IF_ERROR(protocol::RejectUnknownFields(request));
   RETURN_IF_ERROR(ValidateModelName(request.model(), model));
-  if (model.embedding != nullptr) {
-    return absl::UnimplementedError(absl::StrCat(
-        "model \"", model.name, "\" makes embeddings and generates nothing; Embed is its method"));
+  if (!model.generates()) {
+    return absl::UnimplementedError(absl::StrCat("model \"", model.name, "\" makes ",
+                                                 model.score == nullptr ? "embeddings" : "scores",
+                                                 " and generates nothing; Embed is its method"));
   }
   RETURN_IF_ERROR(protocol::ValidateGenerate(request));
   RETURN_IF_ERROR(ValidatePrompt(request, model));
@@ -160,14 +161,39 @@ absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedMo
   return absl::OkStatus();
 }
 
+namespace {
+
+// What a model of scores adds to the contract of Embed.
+absl::Status ValidateScore(const v1::EmbedRequest& request, const ServedModel& model) {
+  for (const v1::EmbedInput& input : request.inputs()) {
+    if (!input.has_text()) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "model \"", model.name, "\" makes scores of pairs and no embeddings of texts"));
+  }
+  if (request.has_dimensions()) {
+    return protocol::FieldError("dimensions", "is of vectors, and the model makes scores");
+  }
+  if (request.has_normalize()) {
+    return protocol::FieldError("normalize", "is of vectors, and the model makes scores");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status ValidateEmbed(const v1::EmbedRequest& request, const ServedModel& model) {
   RETURN_IF_ERROR(protocol::RejectUnknownFields(request));
   RETURN_IF_ERROR(ValidateModelName(request.model(), model));
-  if (model.embedding == nullptr) {
+  if (model.generates()) {
     return absl::UnimplementedError(absl::StrCat(
         "model \"", model.name, "\" generates and has no embeddings; Generate is its method"));
   }
   RETURN_IF_ERROR(protocol::ValidateEmbed(request));
+  if (model.score != nullptr) return ValidateScore(request, model);
+  if (protocol::HasPairs(request)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "model \"", model.name, "\" makes embeddings of texts and no scores of pairs"));
+  }
   const int most = model.embedding->dimensions();
   if (request.has_dimensions() && request.dimensions() > static_cast<uint32_t>(most)) {
     return protocol::FieldError("dimensions", absl::StrCat(request.dimensions(), " is above the ",

@@ -20,7 +20,7 @@ namespace continuo::server {
 // is left to replay.h. Returns NOT_FOUND for another model.
 absl::Status ValidateGenerate(const v1::GenerateRequest& request, const ServedModel& model);
 
-// The same for Embed. UNIMPLEMENTED where the model has no embeddings.
+// The same for Embed. UNIMPLEMENTED where the model makes nothing of such inputs.
 absl::Status ValidateEmbed(const v1::EmbedRequest& request, const ServedModel& model);
 
 // Checks the conversation that is the field `path` of some request.

@@ -4,13 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 #include "services/worker/server/embed/embed_session.h"
+#include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/validate.h"
+#include "tests/testing/shared_data.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/worker/server/session/session_harness.h"
 
 namespace continuo::server {
@@ -190,6 +196,166 @@ TEST(EmbedTextTest, SpecialTokensSurviveACut) {
   request.mutable_truncation()->set_max_tokens(1);
   const absl::Status none = PrepareEmbedding(request, call, model, key).status();
   EXPECT_THAT(std::string(none.message()), HasSubstr("truncation.max_tokens"));
+}
+
+// A model of scores whose template is "QUERY>DOCUMENT.".
+class ScoreTest : public EmbedTest {
+ protected:
+  ScoreTest() {
+    nlohmann::json config = {
+        {"chat_template", "{{ messages[-2].content }}>{{ messages[-1].content }}."}};
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+      std::ifstream in(testing::SourcePath("tests/worker/text/testdata/byte_level/") + file);
+      nlohmann::json content = nlohmann::json::parse(in);
+      if (file == std::string("tokenizer_config.json")) content.update(config);
+      std::ofstream(folder_.path() / file) << content;
+    }
+    pairs_text_ = *text::TextModel::Open(folder_.path().string());
+    model_.text = pairs_text_.get();
+    model_.embedding = nullptr;
+    model_.score = LoadScore();
+    model_.pairs =
+        std::make_shared<PairTemplate>(*PairTemplate::Find(*pairs_text_, "FakeForCausalLM", ""));
+    request_.clear_inputs();
+    Add("q", "abcde");
+  }
+  // A head of scores of one number, 1.
+  std::shared_ptr<const embedding::ScoreHead> LoadScore() {
+    const std::string header =
+        R"({"score.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}})";
+    std::string file(8, '\0');
+    file[0] = static_cast<char>(header.size());
+    std::ofstream(folder_.path() / "model.safetensors", std::ios::binary)
+        << file << header << std::string("\0\0\x80\x3f", 4);
+    model::ModelConfig config;
+    config.hidden_size = 1;
+    return *embedding::ScoreHead::Load(folder_.path().string(), std::nullopt, config);
+  }
+  void Add(const std::string& query, const std::string& document) {
+    v1::TextPair& pair = *request_.add_inputs()->mutable_pair();
+    pair.set_query(query);
+    pair.set_document(document);
+  }
+  std::string PromptOf(int input = 0) {
+    const auto work = Prepare();
+    EXPECT_TRUE(work.ok()) << work.status();
+    if (!work.ok()) return "";
+    const auto& prompt = work->requests[static_cast<size_t>(input)].prompt;
+    return std::string(prompt.begin(), prompt.end());
+  }
+
+  testing::TempFolder folder_;
+  std::unique_ptr<text::TextModel> pairs_text_;
+};
+
+TEST_F(ScoreTest, APairIsAPromptInTheModelsTemplate) {
+  Add("x", "");
+  const auto work = Prepare();
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(work->dimensions, 1);
+  EXPECT_TRUE(work->requests[0].reads_state);
+  EXPECT_EQ(PromptOf(0), "q>abcde.");
+  EXPECT_EQ(PromptOf(1), "x>.");
+  request_.set_instruction("i");
+  EXPECT_THAT(ErrorOf(), HasSubstr("instruction"));
+}
+
+TEST_F(ScoreTest, TheDocumentAloneIsCut) {
+  request_.set_max_document_tokens(3);
+  EXPECT_EQ(PromptOf(), "q>abc.");
+  request_.set_max_document_tokens(9);
+  EXPECT_EQ(PromptOf(), "q>abcde.");
+  request_.set_max_document_tokens(0);
+  request_.mutable_truncation()->set_max_tokens(5);
+  EXPECT_EQ(PromptOf(), "q>de.");
+  request_.mutable_truncation()->set_keep_first(true);
+  EXPECT_EQ(PromptOf(), "q>ab.");
+  request_.set_max_document_tokens(1);
+  EXPECT_EQ(PromptOf(), "q>a.") << "the smaller one holds";
+  request_.mutable_truncation()->set_max_tokens(3);
+  EXPECT_THAT(ErrorOf(), AllOf(HasSubstr("truncation.max_tokens"), HasSubstr("the 3 tokens")));
+}
+
+TEST_F(ScoreTest, APairThatIsTooLongIsRefusedOrCut) {
+  Add("q", std::string(200, 'x') + "end");
+  const absl::Status refused = Prepare().status();
+  EXPECT_EQ(protocol::ReasonOf(refused), protocol::kReasonContextTooLong) << refused;
+  EXPECT_EQ(protocol::FieldOf(refused), "inputs[1].pair.document");
+  request_.mutable_truncation()->set_keep_first(true);
+  EXPECT_EQ(PromptOf(1), "q>" + std::string(125, 'x') + ".");
+  EXPECT_EQ(PromptOf(0), "q>abcde.");
+  Add(std::string(200, 'q'), "d");
+  EXPECT_EQ(protocol::ReasonOf(Prepare().status()), protocol::kReasonContextTooLong)
+      << "queries are not cut";
+}
+
+TEST_F(ScoreTest, SpecialTokensInAPairAreText) {
+  request_.clear_inputs();
+  const std::string end(pairs_text_->TokenBytesKeepSpecial(testing::kEos));
+  ASSERT_FALSE(end.empty());
+  Add(end, end);
+  const auto work = Prepare();
+  ASSERT_TRUE(work.ok()) << work.status();
+  const auto& prompt = work->requests[0].prompt;
+  EXPECT_EQ(std::ranges::count(prompt, testing::kEos), 0);
+  EXPECT_EQ(prompt.size(), 2 * end.size() + 2);
+}
+
+TEST_F(ScoreTest, WhatIsNotOfScoresIsRefused) {
+  request_.set_dimensions(1);
+  EXPECT_THAT(ErrorOf(), HasSubstr("dimensions"));
+  request_.clear_dimensions();
+  request_.set_normalize(true);
+  EXPECT_THAT(ErrorOf(), HasSubstr("normalize"));
+  request_.clear_normalize();
+  request_.set_prompt_name("query");
+  EXPECT_THAT(ErrorOf(), HasSubstr("prompt_name"));
+  request_.clear_prompt_name();
+  request_.add_inputs()->set_text("a");
+  EXPECT_THAT(ErrorOf(absl::StatusCode::kUnimplemented), HasSubstr("scores"));
+  model_.score = nullptr;
+  model_.embedding = Head(64);
+  EXPECT_THAT(ErrorOf(absl::StatusCode::kUnimplemented), HasSubstr("embeddings"));
+  request_.clear_inputs();
+  request_.add_inputs()->set_text("a");
+  request_.set_instruction("i");
+  EXPECT_THAT(ErrorOf(), HasSubstr("instruction"));
+  request_.clear_instruction();
+  request_.set_max_document_tokens(1);
+  EXPECT_THAT(ErrorOf(), HasSubstr("max_document_tokens"));
+}
+
+TEST_F(ScoreTest, AModelThatScoresIsDescribedAsOne) {
+  const v1::Model model = ToProto(model_);
+  EXPECT_THAT(model.capabilities(), ElementsAre(v1::CAPABILITY_SCORE));
+  EXPECT_EQ(model.embedding_dimensions(), 0u);
+  v1::GenerateRequest generate;
+  generate.set_text("a");
+  const absl::Status refused = ValidateGenerate(generate, model_);
+  EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("scores"));
+}
+
+TEST_F(ScoreTest, StatesBecomeScoresInTheOrderOfInputs) {
+  Add("q", "b");
+  WorkPool pool(0);
+  absl::StatusOr<v1::EmbedResponse> response = absl::InternalError("none");
+  auto session = EmbedSession::Create(
+      *Prepare(), {.finish = [&](absl::StatusOr<v1::EmbedResponse> r) { response = std::move(r); }},
+      &pool, &model_);
+  auto requests = session->TakeRequests();
+  const auto send = [&](size_t input, float state) {
+    engine::RequestEvent event;
+    event.state = {state};
+    event.ended = absl::OkStatus();
+    requests[input].second(std::move(event));
+  };
+  send(1, 100);
+  send(0, 0);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->embeddings_size(), 2);
+  EXPECT_THAT(response->embeddings(0).values(), ElementsAre(0.5f));
+  EXPECT_THAT(response->embeddings(1).values(), ElementsAre(1.0f));
 }
 
 class EmbedSessionTest : public ::testing::Test {

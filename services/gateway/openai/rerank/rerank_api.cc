@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "services/gateway/openai/rerank/rerank_api.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "services/gateway/openai/rerank/rerank_json.h"
+#include "services/gateway/relay/message_memory.h"
+#include "services/protocol/error.h"
+
+namespace continuo::gateway::openai {
+
+boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& connection,
+                                                           ScoreForm form, HttpRequest& request,
+                                                           ClientCall call, std::string id) {
+  absl::StatusOr<RerankCall> parsed = ParseRerank(form, request.body());
+  // Each call reads the header.
+  request.body() = {};
+  connection.OnBodyDropped();
+  if (!parsed.ok()) co_return Answer{.status = parsed.status()};
+  const std::vector<v1::Model> models = models_(call);
+  std::string name = parsed->options.model();
+  if (name.empty() && models.size() == 1) name = models.front().name();
+  parsed->options.set_request_id(id);
+  const size_t num_pairs = parsed->texts.size();
+  std::vector<v1::EmbedResponse> responses;
+  for (size_t first = 0; first < num_pairs;) {
+    v1::EmbedRequest part = TakePart(*parsed, first);
+    const int num_inputs = part.inputs_size();
+    call.num_bytes = MemoryOf(part);
+    absl::StatusOr<v1::EmbedResponse> response = co_await calls_.Wait<v1::EmbedResponse>(
+        connection, call.deadline,
+        [&](auto done) { return service_->AskEmbed(call, std::move(part), std::move(done)); },
+        [] {});
+    if (response.ok() && response->embeddings_size() != num_inputs) {
+      response = absl::InternalError("a worker gave another number of scores than of pairs");
+    }
+    if (!response.ok()) {
+      co_return Answer{.status = WithRerankName(*parsed, first, response.status()),
+                       .is_logged = true};
+    }
+    first += static_cast<size_t>(num_inputs);
+    responses.push_back(*std::move(response));
+  }
+  Answer answer = {.room = ByteBudget::Share(&connection.answers_budget())};
+  if (!answer.room.ResizeLeavingRoom(static_cast<int64_t>(RerankJsonBytes(*parsed)))) {
+    answer.room.Release();
+    answer.status = protocol::OverloadedError("answers in one piece have taken their memory");
+    co_return answer;
+  }
+  answer.body = RerankJson(*parsed, responses, id, name, absl::ToUnixSeconds(clock_->Now()));
+  co_return answer;
+}
+
+}  // namespace continuo::gateway::openai

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/worker/embedding/sentence_modules.h"
+#include "services/worker/model/description/config.h"
+
+namespace continuo::embedding {
+
+// What a worker's model of scores is made of.
+struct ScoreOptions {
+  // Unset: the head of scores, or else the tokens "yes" and "no".
+  std::optional<ScoreTokens> tokens;
+  bool has_head = false;    // of scores
+  std::string instruction;  // of a request without one; empty: its template's
+};
+
+// Makes the score of a pair of texts from the final hidden state behind its prompt: the sigmoid of
+// the difference of two tokens' logits, which is the softmax of the two, or of one product where
+// the files have a head of scores. Sums are of doubles in one order, so a score depends on its
+// state alone (exactness: no-borrowed-bits). Immutable.
+class ScoreHead {
+ public:
+  // Reads the rows of the head that belong to `tokens`, or without them score.weight, of the model
+  // at `path`, a folder or a GGUF file, whose configuration is `config`. InvalidArgument names the
+  // tensor that is missing or has another shape, Unimplemented what is stored in a way that is not
+  // read here.
+  static absl::StatusOr<std::shared_ptr<const ScoreHead>> Load(
+      const std::string& path, const std::optional<ScoreTokens>& tokens,
+      const model::ModelConfig& config);
+
+  int state_size() const { return static_cast<int>(relevant_.size()); }
+  // From 0 to 1. `state` has state_size() values.
+  float Apply(std::span<const float> state) const;
+  // The weights that a score depends on. Part of the worker's fingerprint.
+  const std::string& digest() const { return digest_; }
+
+ private:
+  ScoreHead() = default;
+  double Logit(std::span<const float> row, std::span<const float> state) const;
+
+  std::vector<float> relevant_;    // [hidden]
+  std::vector<float> irrelevant_;  // [hidden]; empty: nothing is subtracted
+  // As ModelConfig has them; those of a head of scores are 1 and 0.
+  double logit_scale_ = 1, final_softcap_ = 0;
+  std::string digest_;
+};
+
+}  // namespace continuo::embedding

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "services/worker/text/text_model.h"
+
+namespace continuo::server {
+
+// A pair as a model of scores reads it.
+struct RenderedPair {
+  text::RenderedChat chat;
+  // The document's bytes of chat.text. Both are its size where the template shows the document in
+  // another way than as it is, so that it cannot be cut.
+  size_t document_begin = 0, document_end = 0;
+};
+
+// Writes a query, a document and an instruction as a model of scores was trained to read them.
+// Immutable and thread-safe. `text` outlives it.
+class PairTemplate {
+ public:
+  // Takes the model's chat template where it shows messages of the roles "query" and "document",
+  // with the instruction as one of "system", as sentence-transformers renders pairs; else the text
+  // of Qwen3-Reranker's model card for a model of that family. FailedPrecondition where neither
+  // fits, or where the template does not show `instruction`, the default of requests that have
+  // none; empty: that of the template.
+  static absl::StatusOr<PairTemplate> Find(const text::TextModel& text,
+                                           std::string_view architecture, std::string instruction);
+
+  // INVALID_ARGUMENT, of the field "instruction", where the template shows none.
+  absl::StatusOr<RenderedPair> Render(const std::string& query, const std::string& document,
+                                      const std::optional<std::string>& instruction) const;
+
+  // What the text depends on beside the chat template. Part of the worker's fingerprint.
+  std::string summary() const;
+
+ private:
+  // How a chat template renders the messages of a pair.
+  struct Shape {
+    size_t num_spans = 0, document = 0;  // spans of contents, and which of them is the document's
+  };
+
+  PairTemplate(const text::TextModel* text, std::string instruction)
+      : text_(text), instruction_(std::move(instruction)) {}
+  absl::StatusOr<text::RenderedChat> RenderChat(const std::string& query,
+                                                const std::string& document,
+                                                const std::string& instruction) const;
+  // Nothing where the chat template does not show all three once, and as they are.
+  std::optional<Shape> Probe(const std::string& instruction) const;
+
+  const text::TextModel* text_;
+  std::string instruction_;  // of a request without one; empty: none
+  // Both unset: the built-in text.
+  std::optional<Shape> plain_, instructed_;
+};
+
+}  // namespace continuo::server
