@@ -33,6 +33,9 @@ v1::WatchLoadResponse Report() {
   report.set_prefill_tokens_per_second(10.5f);
   report.set_decode_tokens_per_second(20.5f);
   report.set_health(v1::WORKER_HEALTH_SERVING);
+  v1::ServedAdapter& adapter = *report.add_adapters();
+  adapter.set_model("a");
+  adapter.set_fingerprint("f");
   return report;
 }
 

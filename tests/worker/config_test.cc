@@ -83,7 +83,7 @@ TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({"--model=m", "--max_buffer_bytes=16MiB"}), 2) << "less than one message";
   EXPECT_EQ(ExitCode({"--model=m", "--speculation=draft"}), 2) << "no draft model";
   EXPECT_EQ(ExitCode({"--model=m", "--task=embed"}), -1);
-  EXPECT_EQ(ExitCode({"--model=m", "--task=score"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--task=rank"}), 2);
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d"}), 2) << "it would not be used";
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft"}), -1);
   EXPECT_EQ(ExitCode({"--model=m", "--draft_model=d", "--speculation=draft", "--device=cuda:0"}),

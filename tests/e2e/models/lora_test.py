@@ -169,7 +169,7 @@ class LoraTest(unittest.TestCase):
             last = json.loads(done.stderr.splitlines()[-1])
             self.assertIn('adapter "broken"', last["reason"])
             self.assertIn(field if field != "r" else "lora_A", last["reason"])
-        for value in ("poet", "=x", "poet=", "base=/x", "a=/x,a=/y"):
+        for value in ("poet", "=x", "poet=,a=/x", "base=/x", "a=/x,a=/y"):
             done = subprocess.run([str(fleet.BIN / "continuo-worker"), f"--model={fleet.DEMO_MODEL}",
                                    "--model_name=base", f"--lora_adapter={value}"], capture_output=True, text=True,
                                   timeout=120)

