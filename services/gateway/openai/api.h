@@ -73,7 +73,7 @@ class Api : public HttpHandler {
   bool IsOfAForeignPage(const HttpRequest& header) const;
   // The answer to OPTIONS for a path, or for the whole server if `route` is null.
   HttpResponse Options(const HttpRequest& header, const Route* route) const;
-  // What the Open Inference Protocol tells of models.
+  // Describes models and the gateway by the Open Inference Protocol.
   HttpResponse Served(RouteId route, const HttpRequest& request);
   HttpResponse Get(const Route& route, const HttpRequest& request);
   // For probes: tells whether a worker takes requests.

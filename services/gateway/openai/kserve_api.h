@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +12,7 @@
 
 namespace continuo::gateway::openai {
 
-// What of the Open Inference Protocol over HTTP tells of models and of the gateway.
+// The state that the Open Inference Protocol describes over HTTP.
 struct KserveInfo {
   std::vector<v1::Model> models;  // that the caller may use
   bool is_ready = false;          // a worker takes requests

@@ -5,7 +5,7 @@
 // functions.
 
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "inference/grpc_service.pb.h"
 #include "services/gateway/kserve/call/infer_json.h"

@@ -68,7 +68,7 @@ absl::StatusOr<InferCall> ReadInfer(InferMessage message);
 // One that is no stream has one response.
 absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request);
 
-// Whether a tensor of this name has a meaning of its own, and is no member of /v1/completions.
+// True if a tensor of this name has a meaning of its own; others are members of /v1/completions.
 bool IsInput(std::string_view name);
 
 // The same error, with the client's name of the field.

@@ -76,7 +76,7 @@ std::optional<json> FromContents(const Values& values) {
   return elements;
 }
 
-// Whether the JSON value is a number of this type.
+// True if the JSON value is a number of this type.
 template <typename Number>
 bool IsNumber(const json& value) {
   if constexpr (std::is_floating_point_v<Number>) {

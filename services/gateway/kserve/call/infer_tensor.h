@@ -12,7 +12,7 @@
 
 namespace continuo::gateway::kserve {
 
-// What a request says of a tensor beside its elements.
+// A tensor of a request, without its elements.
 struct TensorHead {
   std::string name, datatype;
   std::vector<int64_t> shape;

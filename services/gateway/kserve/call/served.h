@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the Open Inference Protocol tells of the models that a caller may use. Pure functions.
+// Describes the gateway and the models that a caller may use, in the messages of the Open Inference
+// Protocol. Pure functions.
 
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace continuo::gateway::kserve {
 
 inference::ServerMetadataResponse ServerMetadataOf(const std::string& gateway_version);
 
-// Whether a worker has the model. An empty version stands for every one.
+// True if a worker has the model. An empty version stands for every one.
 bool IsReady(const std::vector<v1::Model>& models, const std::string& name,
              const std::string& version);
 

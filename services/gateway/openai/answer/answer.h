@@ -17,7 +17,7 @@ namespace continuo::gateway::openai {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What an answer in one piece says of its body.
+// The headers that describe the body of an answer in one piece.
 struct BodyForm {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers = {};

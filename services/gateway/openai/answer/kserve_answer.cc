@@ -54,7 +54,7 @@ void KserveAnswer::AddError(const absl::Status& /*status*/, std::string_view err
 }
 
 std::vector<std::string> KserveAnswer::TakeBody() {
-  // What is no stream has an answer whatever it is made of.
+  // InferAnswer tells every response of a call that is no stream.
   const inference::ModelInferResponse response = *answer_.Add(std::exchange(whole_, {}));
   num_bytes_ = 0;
   if (!binary_.has_value()) return {kserve::GenerateJson(response)};
