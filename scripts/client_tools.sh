@@ -6,6 +6,7 @@
 #   python  526 MB  guidance, langchain-openai, litellm, llama-index, llm, openai, pydantic-ai
 #   aider   544 MB  aider-chat, which pins all that it uses
 #   inference 352 MB  kserve, tritonclient
+#   smg     153 MB  smg, a gateway for vLLM
 #   load    812 MB  aiperf, guidellm 0.3 (later ones need PyTorch with CUDA, several GB)
 #   loops    78 MB  instructor, openai-agents, which need other versions than those in python
 #   node    138 MB  ai, @anthropic-ai/sdk, eventsource, @langchain/anthropic, @langchain/openai, openai, zod; they need
@@ -26,7 +27,7 @@ is_new() {
   ! cat "$@" | cmp -s - "$clients/$name/installed.txt"
 }
 
-for name in python aider inference load loops; do
+for name in python aider inference smg load loops; do
   is_new $name $source/$name.txt || continue
   if ! [ -x $clients/uv/bin/uv ]; then
     /usr/bin/python3 -m venv --clear $clients/uv

@@ -14,12 +14,21 @@
 #include "services/worker/server/grpc/wire.h"
 
 namespace continuo::server {
+
+const EmbedForm kOwnEmbedForm = {
+    .parse = [](const grpc::ByteBuffer& bytes,
+                v1::EmbedRequest* request) { return ParseRequest(bytes, request); },
+    .serialize = [](const v1::EmbedResponse& response,
+                    grpc::ByteBuffer* bytes) { common::SerializeMessage(response, bytes); },
+    .explain = [](const absl::Status& status) { return status; }};
+
 EmbedCall::EmbedCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
                      grpc::ByteBuffer* response, std::atomic<engine::RequestId>* next_id,
-                     const GenerateCall::Dependencies& dependencies)
+                     const GenerateCall::Dependencies& dependencies, const EmbedForm& form)
     : worker_(dependencies),
       context_(context),
       response_(response),
+      form_(form),
       next_id_(next_id),
       info_(ReadCallInfo(*context, dependencies.peers)),
       start_(dependencies.clock->Elapsed()),
@@ -61,7 +70,7 @@ absl::Status EmbedCall::Start() {
     return absl::DeadlineExceededError("the deadline has passed");
   }
   v1::EmbedRequest request;
-  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), &request));
+  RETURN_IF_ERROR(form_.parse(std::exchange(bytes_, {}), &request));
   const Serving& serving = *worker_.serving->get();
   model_ = serving.Find(request.model());
   ASSIGN_OR_RETURN(EmbedWork work, PrepareEmbedding(request, *info_, *model_, *worker_.salt_key));
@@ -136,8 +145,8 @@ void EmbedCall::End(absl::StatusOr<v1::EmbedResponse> response) {
   worker_.counters->Count(status.code());
   LogEnd(status);
   AddLoadTrailer(*worker_.load_board, worker_.peers, context_);
-  if (status.ok()) common::SerializeMessage(*response, response_);
-  Finish(common::ToGrpcStatus(status));
+  if (status.ok()) form_.serialize(*response, response_);
+  Finish(common::ToGrpcStatus(form_.explain(status)));
 }
 
 }  // namespace continuo::server

@@ -18,6 +18,17 @@
 
 namespace continuo::server {
 
+// The messages of a protocol that has vectors, as bytes. Thread-safe.
+struct EmbedForm {
+  // Reads the client's request. INVALID_ARGUMENT names a field of the protocol.
+  absl::Status (*parse)(const grpc::ByteBuffer& bytes, v1::EmbedRequest* request);
+  void (*serialize)(const v1::EmbedResponse& response, grpc::ByteBuffer* bytes);
+  // An error as the client gets it: with the protocol's names of fields.
+  absl::Status (*explain)(const absl::Status& status);
+};
+// The form of InferenceService itself.
+extern const EmbedForm kOwnEmbedForm;
+
 // One call of Embed: gRPC's callbacks on one side, an EmbedSession on the other. Deletes itself
 // when gRPC is done with it.
 class EmbedCall : public grpc::ServerUnaryReactor {
@@ -26,7 +37,7 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   // the dependencies outlive the call.
   EmbedCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
             grpc::ByteBuffer* response, std::atomic<engine::RequestId>* next_id,
-            const GenerateCall::Dependencies& dependencies);
+            const GenerateCall::Dependencies& dependencies, const EmbedForm& form = kOwnEmbedForm);
 
   // grpc::ServerUnaryReactor
   void OnCancel() override;
@@ -43,6 +54,7 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   const GenerateCall::Dependencies worker_;
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
+  const EmbedForm form_;
   std::atomic<engine::RequestId>* const next_id_;
   absl::StatusOr<CallInfo> info_;
   const absl::Duration start_;

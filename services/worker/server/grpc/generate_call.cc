@@ -36,6 +36,16 @@ absl::Status RejectionStatus(const absl::Status& status, std::string_view field)
   }
 }
 
+absl::Status OwnGenerateForm::Parse(grpc::ByteBuffer bytes, v1::GenerateRequest* request) {
+  return ParseRequest(bytes, request);
+}
+
+std::vector<grpc::ByteBuffer> OwnGenerateForm::Serialize(const v1::GenerateResponse& response) {
+  std::vector<grpc::ByteBuffer> messages(1);
+  common::SerializeMessage(response, messages.data());
+  return messages;
+}
+
 void AddLoadTrailer(const LoadBoard& load, const PeerPolicy& peers,
                     grpc::CallbackServerContext* context) {
   if (!MayReadLoad(*context, peers)) return;
@@ -43,13 +53,15 @@ void AddLoadTrailer(const LoadBoard& load, const PeerPolicy& peers,
 }
 
 GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-                           engine::RequestId id, const Dependencies& dependencies)
+                           engine::RequestId id, const Dependencies& dependencies,
+                           std::unique_ptr<GenerateForm> form)
     : worker_(dependencies),
       context_(context),
       info_(ReadCallInfo(*context, dependencies.peers)),
       start_(dependencies.clock->Elapsed()),
       trace_(dependencies.spans, TraceparentOf(*context), dependencies.clock),
       bytes_(request),
+      form_(std::move(form)),
       id_(id),
       cutter_(std::make_shared<CallCutter>(*context)),
       // Cancel is called once the engine has the request, so the slot is filled then.
@@ -90,7 +102,7 @@ absl::Status GenerateCall::Start() {
 
   const size_t size = bytes_.Length();
   auto request = std::make_unique<v1::GenerateRequest>();
-  RETURN_IF_ERROR(ParseRequest(std::exchange(bytes_, {}), request.get()));
+  RETURN_IF_ERROR(form_->Parse(std::exchange(bytes_, {}), request.get()));
   if (!NeedsGrammar(*request)) return StartParsed(*request);
   // Requests without a grammar do not wait behind a compilation.
   if (!info_->is_migration && worker_.grammar_pool->waiting_weight() > kMaxWaitingPromptBytes) {
@@ -151,11 +163,27 @@ void GenerateCall::SendAccepted() {
 }
 
 void GenerateCall::Write(v1::GenerateResponse response) {
-  common::SerializeMessage(response, &outgoing_);
-  StartWrite(&outgoing_);
+  for (grpc::ByteBuffer& message : form_->Serialize(response)) {
+    outgoing_.push_back(std::move(message));
+  }
+  if (outgoing_.empty()) {
+    worker_.delivery_pool->Post([this] { Written(true); });
+  } else {
+    StartWrite(&outgoing_.front());
+  }
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
+  outgoing_.pop_front();
+  if (ok && !outgoing_.empty()) {
+    StartWrite(&outgoing_.front());
+    return;
+  }
+  outgoing_.clear();
+  Written(ok);
+}
+
+void GenerateCall::Written(bool ok) {
   // The call is also held here, since finishing may delete it before the session has returned.
   const std::shared_ptr<GenerateSession> session = session_;
   session->WriteDone(ok);
@@ -212,7 +240,7 @@ void GenerateCall::Finish(absl::Status status) {
   worker_.counters->Count(status.code());
   LogEnd(status);
   AddLoadTrailer(*worker_.load_board, worker_.peers, context_);
-  Reactor::Finish(common::ToGrpcStatus(status));
+  Reactor::Finish(common::ToGrpcStatus(form_->Explain(status)));
 }
 
 }  // namespace continuo::server

@@ -3,9 +3,11 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +36,26 @@ absl::Status RejectionStatus(const absl::Status& status, std::string_view field)
 // Adds the worker's load to what ends a call, for balancers that know ORCA.
 void AddLoadTrailer(const LoadBoard& load, const PeerPolicy& peers,
                     grpc::CallbackServerContext* context);
+
+// The messages of a protocol that has generations, as bytes. One call has one; not thread-safe.
+class GenerateForm {
+ public:
+  virtual ~GenerateForm() = default;
+  // Reads the client's request. INVALID_ARGUMENT names a field of the protocol. `bytes` may be
+  // cleared.
+  virtual absl::Status Parse(grpc::ByteBuffer bytes, v1::GenerateRequest* request) = 0;
+  // Returns what the client gets of a response: none or several messages.
+  virtual std::vector<grpc::ByteBuffer> Serialize(const v1::GenerateResponse& response) = 0;
+  // An error as the client gets it: with the protocol's names of fields.
+  virtual absl::Status Explain(const absl::Status& status) const { return status; }
+};
+
+// The form of InferenceService itself.
+class OwnGenerateForm : public GenerateForm {
+ public:
+  absl::Status Parse(grpc::ByteBuffer bytes, v1::GenerateRequest* request) override;
+  std::vector<grpc::ByteBuffer> Serialize(const v1::GenerateResponse& response) override;
+};
 
 // One call of Generate: gRPC's callbacks on one side, a GenerateSession on the other. Deletes
 // itself when gRPC is done with it.
@@ -64,7 +86,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
 
   // `id` is the engine's name for the request, unlike any other of this process.
   GenerateCall(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-               engine::RequestId id, const Dependencies& dependencies);
+               engine::RequestId id, const Dependencies& dependencies,
+               std::unique_ptr<GenerateForm> form = std::make_unique<OwnGenerateForm>());
 
   // grpc::ServerWriteReactor
   void OnWriteDone(bool ok) override;
@@ -85,6 +108,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   absl::Status Start();
   // Hands the request to the engine, or answers it right away. On an error nothing was started.
   absl::Status StartParsed(const v1::GenerateRequest& request);
+  // What the session wrote has reached gRPC.
+  void Written(bool ok);
   // Logs the end of the call, and ends its span.
   void LogEnd(const absl::Status& status);
 
@@ -93,8 +118,9 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   absl::StatusOr<CallInfo> info_;
   const absl::Duration start_;
   common::CallTrace trace_;
-  grpc::ByteBuffer bytes_;     // of the request, until it is parsed
-  grpc::ByteBuffer outgoing_;  // of the write in flight
+  grpc::ByteBuffer bytes_;  // of the request, until it is parsed
+  const std::unique_ptr<GenerateForm> form_;
+  std::deque<grpc::ByteBuffer> outgoing_;  // the write in flight, and what is behind it
   const engine::RequestId id_;
   std::string label_;
   std::shared_ptr<const ServedModel> model_;  // null until the request is parsed

@@ -20,7 +20,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> InferenceService::LoadedModel
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return new GenerateCall(context, *request, next_id_.fetch_add(1, std::memory_order_relaxed),
+  return new GenerateCall(context, *request, next_id_->fetch_add(1, std::memory_order_relaxed),
                           worker_);
 }
 
@@ -55,7 +55,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
-  return new EmbedCall(context, *request, response, &next_id_, worker_);
+  return new EmbedCall(context, *request, response, next_id_, worker_);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerContext* context,

@@ -25,10 +25,11 @@ class InferenceService
                               v1::InferenceService::WithRawCallbackMethod_GetTokenizer<
                                   v1::InferenceService::Service>>>>>>> {
  public:
-  // Both outlive the service. `text_budget` bounds the Tokenize and Detokenize requests in
-  // progress.
-  InferenceService(GenerateCall::Dependencies worker, ByteBudget* text_budget)
-      : worker_(worker), text_budget_(text_budget) {}
+  // All outlive the service. `next_id` is the engine's next name for a request, and `text_budget`
+  // bounds the Tokenize and Detokenize requests in progress.
+  InferenceService(const GenerateCall::Dependencies& worker,
+                   std::atomic<engine::RequestId>* next_id, ByteBudget* text_budget)
+      : worker_(worker), next_id_(next_id), text_budget_(text_budget) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -56,8 +57,8 @@ class InferenceService
   absl::StatusOr<std::shared_ptr<const ServedModel>> LoadedModel(std::string_view name) const;
 
   const GenerateCall::Dependencies worker_;
+  std::atomic<engine::RequestId>* const next_id_;
   ByteBudget* const text_budget_;
-  std::atomic<engine::RequestId> next_id_ = 1;
 };
 
 }  // namespace continuo::server

@@ -31,22 +31,8 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options,
                    server->SetAllServing(serving);
                  }
                }),
-      inference_({.identity = &runtime_.identity,
-                  .peers = {peers_.get(), options.open_inference},
-                  .clock = clock,
-                  .random = &runtime_.random,
-                  .salt_key = &runtime_.salt_key,
-                  .serving = &runtime_.serving,
-                  .lifecycle = &runtime_.lifecycle,
-                  .open_calls = &runtime_.open_calls,
-                  .load_board = &runtime_.load_board,
-                  .registry = &runtime_.registry,
-                  .counters = &runtime_.counters,
-                  .text_pool = &runtime_.text_pool,
-                  .grammar_pool = &runtime_.grammar_pool,
-                  .delivery_pool = &runtime_.delivery_pool,
-                  .spans = options.spans},
-                 &runtime_.text_budget),
+      inference_(CallDependencies(options, clock), &next_request_id_, &runtime_.text_budget),
+      vllm_(CallDependencies(options, clock), &next_request_id_),
       worker_({.clock = clock,
                .serving = &runtime_.serving,
                .lifecycle = &runtime_.lifecycle,
@@ -60,6 +46,25 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options,
             return CheckLoadPeer(context, policy);
           },
           &runtime_.load_board) {}
+
+GenerateCall::Dependencies WorkerServer::CallDependencies(const WorkerServerOptions& options,
+                                                          const Clock* clock) {
+  return {.identity = &runtime_.identity,
+          .peers = {peers_.get(), options.open_inference},
+          .clock = clock,
+          .random = &runtime_.random,
+          .salt_key = &runtime_.salt_key,
+          .serving = &runtime_.serving,
+          .lifecycle = &runtime_.lifecycle,
+          .open_calls = &runtime_.open_calls,
+          .load_board = &runtime_.load_board,
+          .registry = &runtime_.registry,
+          .counters = &runtime_.counters,
+          .text_pool = &runtime_.text_pool,
+          .grammar_pool = &runtime_.grammar_pool,
+          .delivery_pool = &runtime_.delivery_pool,
+          .spans = options.spans};
+}
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
     const WorkerServerOptions& options, const Clock* clock) {
@@ -78,14 +83,15 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
   grpc.max_receive_bytes = options.max_receive_bytes;
   grpc.max_buffer_bytes = options.max_buffer_bytes;
   grpc.max_concurrent_streams = options.max_concurrent_streams;
-  grpc.health_names = {
-      v1::InferenceService::service_full_name(), v1::WorkerService::service_full_name(),
-      xds::service::orca::v3::OpenRcaService::service_full_name(), options.model_name};
+  grpc.health_names = {v1::InferenceService::service_full_name(),
+                       v1::WorkerService::service_full_name(),
+                       xds::service::orca::v3::OpenRcaService::service_full_name(),
+                       vllm::grpc::engine::VllmEngine::service_full_name(), options.model_name};
   for (const std::string& name : options.adapter_names) grpc.health_names.push_back(name);
   grpc.serving = false;
-  ASSIGN_OR_RETURN(
-      server->grpc_,
-      common::GrpcServer::Start(grpc, {&server->inference_, &server->worker_, &server->orca_}));
+  ASSIGN_OR_RETURN(server->grpc_,
+                   common::GrpcServer::Start(grpc, {&server->inference_, &server->worker_,
+                                                    &server->orca_, &server->vllm_}));
   server->health_ = server->grpc_.get();
   WorkerServer* const s = server.get();
   if (!options.metrics_listen.empty()) {

@@ -15,6 +15,7 @@
 #include "services/common/trust/peer_check.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/grpc/inference_service.h"
+#include "services/worker/server/grpc/vllm_service.h"
 #include "services/worker/server/grpc/worker_service.h"
 #include "services/worker/server/load/orca_service.h"
 #include "services/worker/server/runtime/worker_runtime.h"
@@ -88,6 +89,8 @@ class WorkerServer {
  private:
   WorkerServer(const WorkerServerOptions& options, std::unique_ptr<common::PeerCheck> peers,
                const Clock* clock);
+  GenerateCall::Dependencies CallDependencies(const WorkerServerOptions& options,
+                                              const Clock* clock);
 
   const Clock* const clock_;
   const std::string metrics_host_;
@@ -96,7 +99,9 @@ class WorkerServer {
   const std::unique_ptr<common::PeerCheck> peers_;
   std::atomic<common::GrpcServer*> health_ = nullptr;  // answers health checks once it is there
   WorkerRuntime runtime_;
+  std::atomic<engine::RequestId> next_request_id_ = 1;
   InferenceService inference_;
+  VllmService vllm_;
   WorkerService worker_;
   OrcaService orca_;
   std::unique_ptr<engine::Engine> engine_;
