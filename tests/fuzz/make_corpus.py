@@ -142,6 +142,10 @@ def proto(*fields: tuple) -> bytes:
     return out
 
 
+def field(number: int, value) -> bytes:
+    return proto((number, value))
+
+
 RESPONSE, TOKENIZE, DETOKENIZE = 5, 6, 7
 
 
@@ -330,17 +334,6 @@ def discovery_corpus() -> None:
 
 
 def kserve_corpus() -> None:
-    def varint(value: int) -> bytes:
-        out = b""
-        while value >= 0x80:
-            out, value = out + bytes([value & 0x7f | 0x80]), value >> 7
-        return out + bytes([value])
-
-    def field(number: int, value) -> bytes:
-        if isinstance(value, int):
-            return varint(number << 3) + varint(value)
-        return varint(number << 3 | 2) + varint(len(value)) + value
-
     def tensor(name: bytes, datatype: bytes, size=1, contents=b"") -> bytes:
         return field(5, field(1, name) + field(2, datatype) + field(3, varint(size))
                      + (field(5, contents) if contents else b""))
@@ -364,6 +357,17 @@ def kserve_corpus() -> None:
     write("kserve_infer_fuzz", "raw_cut", tensor(b"text_input", b"BYTES") + field(7, struct.pack("<I", 9) + b"end"))
     write("kserve_infer_fuzz", "echo", once + tensor(b"exclude_input_in_output", b"BOOL", contents=field(1, b"\0"))
           + parameter(b"triton_enable_empty_final_response", field(1, 1)))
+
+
+def vllm_corpus() -> None:
+    tokens = field(1, b"id") + field(2, field(2, bytes([5, 6, 7])))
+    write("vllm_request_fuzz", "tokens", tokens)
+    write("vllm_request_fuzz", "stream", tokens + field(5, 1) + field(4, field(1, 0.5) + field(2, 0.9) + field(3, 40)
+          + field(8, 9) + field(10, b"END") + field(11, bytes([8])) + field(15, 2) + field(22, 3) + field(23, 1)
+          + field(24, 7) + field(26, field(1, 3) + field(2, -2.0)) + field(27, 100)))
+    write("vllm_request_fuzz", "choice", field(3, b"once") + field(4, field(21, field(1, b"a") + field(1, b"b"))))
+    write("vllm_request_fuzz", "schema", tokens + field(4, field(16, b'{"type":"object"}') + field(28, 1)))
+    write("vllm_request_fuzz", "refused", tokens + field(7, b"x") + field(9, 1) + field(8, b"{}"))
 
 
 def adapter_corpus() -> None:
@@ -402,6 +406,7 @@ def adapter_corpus() -> None:
 if __name__ == "__main__":
     adapter_corpus()
     kserve_corpus()
+    vllm_corpus()
     cursor_corpus()
     key_corpus()
     discovery_corpus()

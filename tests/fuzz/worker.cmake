@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+if(TARGET continuo::worker_vllm)
+  continuo_fuzzer(worker/vllm_request_fuzz.cc continuo::worker_vllm continuo::protocol)
+endif()
 if(TARGET continuo::worker_session AND TARGET continuo::gateway_requests AND TARGET continuo::tiny_model)
   continuo_fuzzer(generate_request_fuzz.cc continuo::worker_session continuo::gateway_routing continuo::gateway_requests
     continuo::model_load continuo::tiny_model continuo::manual_clock)
