@@ -49,7 +49,7 @@ constexpr ObjectMember kRerankMembers[] = {
     {"chat_template", kRefused, "the model's own is used", ""},
     {"chat_template_kwargs", kRefused, "the model's own template is used", "[{}]"},
     {"mm_processor_kwargs", kRefused, "text is all that goes in", "[{}]"},
-    {"request_id", kRefused, "the header x-request-id names a request", ""},
+    {"request_id", kRefused, "the server names requests; the header x-request-id comes back", ""},
 };
 
 constexpr ObjectMember kRerankV2Members[] = {
@@ -92,7 +92,7 @@ constexpr ObjectMember kRerankV2Members[] = {
     {"chat_template", kRefused, "the model's own is used", ""},
     {"chat_template_kwargs", kRefused, "the model's own template is used", "[{}]"},
     {"mm_processor_kwargs", kRefused, "text is all that goes in", "[{}]"},
-    {"request_id", kRefused, "the header x-request-id names a request", ""},
+    {"request_id", kRefused, "the server names requests; the header x-request-id comes back", ""},
 };
 
 constexpr ObjectMember kScoreMembers[] = {
@@ -132,7 +132,7 @@ constexpr ObjectMember kScoreMembers[] = {
     {"chat_template", kRefused, "the model's own is used", ""},
     {"chat_template_kwargs", kRefused, "the model's own template is used", "[{}]"},
     {"mm_processor_kwargs", kRefused, "text is all that goes in", "[{}]"},
-    {"request_id", kRefused, "the header x-request-id names a request", ""},
+    {"request_id", kRefused, "the server names requests; the header x-request-id comes back", ""},
 };
 
 }  // namespace
