@@ -132,6 +132,21 @@ TEST(ScoreHeadTest, AnyStateGivesANumberFromZeroToOneOrNone) {
   EXPECT_EQ((*head)->Apply(std::vector<float>(kSize)), 0.5f);
 }
 
+TEST(ScoreHeadTest, LogitsOrderWhatIsTheSameScore) {
+  const Folder folder({{"score.weight", 5, 1}});
+  const auto head = folder.Load(std::nullopt, ConfigOf(false));
+  ASSERT_TRUE(head.ok()) << head.status();
+  const auto scaled = [&](float factor) {
+    std::vector<float> state = RowOf(5, 0);
+    for (float& value : state) value *= factor;
+    return state;
+  };
+  EXPECT_EQ((*head)->Apply(scaled(4)), (*head)->Apply(scaled(5)));
+  EXPECT_LT((*head)->Logit(scaled(4)), (*head)->Logit(scaled(5)));
+  EXPECT_NEAR((*head)->Logit(scaled(4)), 4 * DotOf(RowOf(5, 0), RowOf(5, 0)), 1e-5);
+  EXPECT_EQ(ScoreHead::ScoreOf(0), 0.5f);
+}
+
 TEST(ScoreHeadTest, WhatDoesNotFitIsNamed) {
   const auto error = [](const Folder& folder, const std::optional<ScoreTokens>& tokens) {
     const absl::Status status = folder.Load(tokens, ConfigOf(false)).status();

@@ -84,7 +84,9 @@ void EmbedSession::Take(size_t input, engine::RequestEvent event) {
   v1::Embedding& embedding = *response_.mutable_embeddings(static_cast<int>(input));
   if (!event.state.empty()) {
     if (model_->score != nullptr) {
-      embedding.add_values(model_->score->Apply(event.state));
+      const double logit = model_->score->Logit(event.state);
+      embedding.add_values(embedding::ScoreHead::ScoreOf(logit));
+      embedding.set_logit(logit);
     } else {
       const std::vector<float> vector =
           model_->embedding->Apply(event.state, dimensions_, normalises_);
