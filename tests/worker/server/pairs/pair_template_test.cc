@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "services/protocol/error.h"
 #include "tests/testing/tiny_model.h"
@@ -101,15 +102,37 @@ TEST(PairTemplateTest, WhatATemplateDoesNotShowIsRefused) {
   EXPECT_FALSE(PairTemplate::Find(*twice, "LlamaForCausalLM", "").ok());
 }
 
-TEST(PairTemplateTest, ADocumentThatIsShownChangedIsNotCut) {
+TEST(PairTemplateTest, TheDocumentIsFoundAsItIsShown) {
   const auto text = TextOf("{{ messages[-2].content }} / {{ messages[-1].content | trim }}");
   const auto pairs = PairTemplate::Find(*text, "LlamaForCausalLM", "");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
-  const auto pair = pairs->Render("q", " d ", std::nullopt);
+  struct Case {
+    std::string query, document, shown;
+  };
+  const std::vector<Case> cases = {{"q", "d", "d"}, {"q", " d\n", "d"}, {"q", "", ""},
+                                   {"q", " ", ""},  {"", "d", "d"},     {"", "", ""}};
+  for (const auto& [query, document, shown] : cases) {
+    const auto pair = pairs->Render(query, document, std::nullopt);
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    EXPECT_EQ(pair->chat.text, query + " / " + shown);
+    EXPECT_TRUE(pair->is_cuttable);
+    EXPECT_EQ(
+        pair->chat.text.substr(pair->document_begin, pair->document_end - pair->document_begin),
+        shown);
+  }
+}
+
+TEST(PairTemplateTest, ADocumentThatIsShownChangedIsNotFound) {
+  const auto text =
+      TextOf("{{ messages[-2].content }} / {{ messages[-1].content | replace('z', 'bb') }}");
+  const auto pairs = PairTemplate::Find(*text, "LlamaForCausalLM", "");
+  ASSERT_TRUE(pairs.ok()) << pairs.status();
+  const auto pair = pairs->Render("q", "xzy", std::nullopt);
   ASSERT_TRUE(pair.ok()) << pair.status();
-  EXPECT_EQ(pair->chat.text, "q / d");
-  EXPECT_EQ(pair->document_begin, pair->chat.text.size());
-  EXPECT_EQ(pair->document_end, pair->chat.text.size());
+  EXPECT_EQ(pair->chat.text, "q / xbby");
+  EXPECT_FALSE(pair->is_cuttable);
+  EXPECT_EQ(pair->document_begin, pair->document_end);
+  EXPECT_TRUE(pairs->Render("q", "xy", std::nullopt)->is_cuttable);
 }
 
 }  // namespace
