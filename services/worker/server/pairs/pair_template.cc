@@ -126,7 +126,7 @@ absl::StatusOr<PairTemplate> PairTemplate::Find(const text::TextModel& text,
     pairs.plain_ = pairs.Probe("");
     pairs.instructed_ = pairs.Probe(kAnyInstruction);
   }
-  const bool is_built_in = !pairs.plain_.has_value() && !pairs.instructed_.has_value();
+  const bool is_built_in = pairs.is_built_in();
   if (is_built_in && architecture != kFamily) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no template for pairs of texts: the chat template does not show messages of the roles "
@@ -146,9 +146,7 @@ absl::StatusOr<RenderedPair> PairTemplate::Render(
     const std::string& query, const std::string& document,
     const std::optional<std::string>& instruction) const {
   const std::string& told = instruction.has_value() ? *instruction : instruction_;
-  if (!plain_.has_value() && !instructed_.has_value()) {
-    return RenderBuiltIn(query, document, told);
-  }
+  if (is_built_in()) return RenderBuiltIn(query, document, told);
   const std::optional<Shape>& shape = told.empty() ? plain_ : instructed_;
   if (!shape.has_value()) {
     return protocol::FieldError("instruction", told.empty() ? "the model's template needs one"
@@ -161,8 +159,7 @@ absl::StatusOr<RenderedPair> PairTemplate::Render(
 }
 
 std::string PairTemplate::summary() const {
-  const bool is_built_in = !plain_.has_value() && !instructed_.has_value();
-  return absl::StrCat("pairs=", is_built_in ? "qwen3" : "chat", ",", instruction_.size(), ":",
+  return absl::StrCat("pairs=", is_built_in() ? "qwen3" : "chat", ",", instruction_.size(), ":",
                       instruction_);
 }
 

@@ -39,6 +39,10 @@ class PairTemplate {
   absl::StatusOr<RenderedPair> Render(const std::string& query, const std::string& document,
                                       const std::optional<std::string>& instruction) const;
 
+  // Where the text comes from, for people.
+  std::string_view source() const {
+    return is_built_in() ? "the model card of Qwen3-Reranker" : "the chat template";
+  }
   // What the text depends on beside the chat template. Part of the worker's fingerprint.
   std::string summary() const;
 
@@ -49,6 +53,7 @@ class PairTemplate {
 
   PairTemplate(const text::TextModel* text, std::string instruction)
       : text_(text), instruction_(std::move(instruction)) {}
+  bool is_built_in() const { return !plain_.has_value() && !instructed_.has_value(); }
   absl::StatusOr<text::RenderedChat> RenderChat(const std::string& query,
                                                 const std::string& document,
                                                 const std::string& instruction) const;

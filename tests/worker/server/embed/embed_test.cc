@@ -410,7 +410,7 @@ TEST_F(ScoreTest, StatesBecomeScoresInTheOrderOfInputs) {
   absl::StatusOr<v1::EmbedResponse> response = absl::InternalError("none");
   auto session = EmbedSession::Create(
       *Prepare(), {.finish = [&](absl::StatusOr<v1::EmbedResponse> r) { response = std::move(r); }},
-      &pool, &model_);
+      &pool, {std::shared_ptr<const void>(), &model_});
   auto requests = session->TakeRequests();
   const auto send = [&](size_t input, float state) {
     engine::RequestEvent event;
@@ -445,7 +445,7 @@ class EmbedSessionTest : public ::testing::Test {
                ++num_finished_;
                response_ = std::move(response);
              }},
-        &pool_, &model_);
+        &pool_, {std::shared_ptr<const void>(), &model_});
     requests_ = session_->TakeRequests();
   }
   void Send(size_t input, std::vector<float> state, absl::Status ended) {

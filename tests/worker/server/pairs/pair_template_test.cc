@@ -67,6 +67,7 @@ TEST(PairTemplateTest, AModelOfQwen3HasTheTextOfItsModelCard) {
                   "Given a web search query, retrieve relevant passages that answer the query\n"
                   "<Query>: Who?\n<Document>: Mira." +
                   back);
+    EXPECT_EQ(pairs->source(), "the model card of Qwen3-Reranker");
     EXPECT_EQ(Rendered(*pairs, "", "", "Do."), front + "Do.\n<Query>: \n<Document>: " + back);
     EXPECT_EQ(Rendered(*PairTemplate::Find(*text, kQwen3, "Mine."), "q", "d"),
               front + "Mine.\n<Query>: q\n<Document>: d" + back);
@@ -83,6 +84,7 @@ TEST(PairTemplateTest, AChatTemplateThatShowsPairsIsUsed) {
   EXPECT_EQ(Rendered(*own, "q", "d"), "[I] Find.\n[Q] q\n[D] d [S]");
   EXPECT_EQ(Rendered(*own, "q", "d", ""), "[Q] q\n[D] d [S]");
   EXPECT_NE(own->summary(), pairs->summary());
+  EXPECT_EQ(own->source(), "the chat template");
 }
 
 TEST(PairTemplateTest, WhatATemplateDoesNotShowIsRefused) {
