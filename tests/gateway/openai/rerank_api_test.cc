@@ -68,6 +68,15 @@ TEST_F(RerankApiTest, AManyFoldRequestIsOneAnswer) {
   }
 }
 
+TEST_F(RerankApiTest, ARequestWithoutAModelIsOfTheOneThatIsNoAdapter) {
+  models_ = {"org/base", "poet"};
+  adapter_ = "poet";
+  StartServer();
+  EXPECT_EQ(Ask("/v1/rerank", {{"query", "q"}, {"documents", {"a"}}})["model"], "org/base");
+  EXPECT_EQ(Ask("/v1/rerank", {{"query", "q"}, {"documents", {"a"}}, {"model", "poet"}})["model"],
+            "poet");
+}
+
 // Clients and proxies give one header to many requests, with any bytes.
 TEST_F(RerankApiTest, TheClientsRequestIdNamesNoRequest) {
   StartServer();
