@@ -119,11 +119,15 @@ void CollectWorkers(const LoadSnapshot& snapshot, const PoolName& pool_name, con
   }
   for (const auto& [key, count] : workers) {
     const auto& [model, pool, state] = key;
+    common::MetricLabels labels = {{"model", model},
+                                   {"pool", pool_name(pool)},
+                                   {"state", std::string(WorkerStateName(state))}};
+    // Sums over models without it count a worker once, whatever adapters it has.
+    if (const auto adapter = snapshot.adapters.find(model); adapter != snapshot.adapters.end()) {
+      labels.push_back({"parent", adapter->second});
+    }
     common::AddGauge(families, "continuo_gateway_workers", "Workers by what they can do now",
-                     {{"model", model},
-                      {"pool", pool_name(pool)},
-                      {"state", std::string(WorkerStateName(state))}},
-                     count);
+                     labels, count);
   }
   for (const auto& [key, count] : fingerprints) {
     const auto& [model, pool, fingerprint] = key;
