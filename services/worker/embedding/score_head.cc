@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<const ScoreHead>> ScoreHead::Load(
   const int64_t columns = config.hidden_size;
   if (tokens.has_value()) {
     const StoredTensor* const stored = model::FindHead(config, checkpoint);
-    RETURN_IF_ERROR(CheckShape(stored, "the head", columns));
+    RETURN_IF_ERROR(CheckShape(stored, "the head, lm_head.weight,", columns));
     for (const int32_t id : {tokens->relevant, tokens->irrelevant.value_or(0)}) {
       if (id >= 0 && id < stored->shape[0]) continue;
       return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", stored->name, " has ",
