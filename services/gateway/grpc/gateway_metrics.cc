@@ -119,15 +119,14 @@ void CollectWorkers(const LoadSnapshot& snapshot, const PoolName& pool_name, con
   }
   for (const auto& [key, count] : workers) {
     const auto& [model, pool, state] = key;
-    common::MetricLabels labels = {{"model", model},
-                                   {"pool", pool_name(pool)},
-                                   {"state", std::string(WorkerStateName(state))}};
-    // Sums over models without it count a worker once, whatever adapters it has.
-    if (const auto adapter = snapshot.adapters.find(model); adapter != snapshot.adapters.end()) {
-      labels.push_back({"parent", adapter->second});
-    }
+    // Sums over models without a parent count a worker once, whatever adapters it has.
+    const auto adapter = snapshot.adapters.find(model);
     common::AddGauge(families, "continuo_gateway_workers", "Workers by what they can do now",
-                     labels, count);
+                     {{"model", model},
+                      {"parent", adapter == snapshot.adapters.end() ? "" : adapter->second},
+                      {"pool", pool_name(pool)},
+                      {"state", std::string(WorkerStateName(state))}},
+                     count);
   }
   for (const auto& [key, count] : fingerprints) {
     const auto& [model, pool, fingerprint] = key;

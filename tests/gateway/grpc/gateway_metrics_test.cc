@@ -116,7 +116,8 @@ TEST_F(GatewayMetricsTest, WorkersOfAdaptersAreToldApart) {
   snapshot.adapters = {{"poet", "m"}};
   view_.Set(std::move(snapshot));
   EXPECT_EQ(Value("continuo_gateway_workers", {{"model", "poet"}, {"parent", "m"}}), 1);
-  EXPECT_EQ(Value("continuo_gateway_workers", {{"parent", "m"}}), 1) << "the model has no parent";
+  EXPECT_EQ(Value("continuo_gateway_workers", {{"parent", ""}, {"state", "serving"}}), 1)
+      << "the worker itself";
 }
 
 TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
