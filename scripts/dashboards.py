@@ -43,7 +43,7 @@ FLEET = [
     ("Open streams", "short", {"": f"sum(continuo_gateway_open_streams{{{N}}})"}, "", "stat"),
     ("Generated tokens", "short", {"": rate("continuo_generated_tokens_total", G)}, "A second", "stat"),
     ("Serving workers", "short",
-     {"": f'sum(max by (namespace, model, pool) (continuo_gateway_workers{{{G},state="serving"}}))'}, "",
+     {"": f'sum(max by (namespace, model, pool) (continuo_gateway_workers{{{G},parent="",state="serving"}}))'}, "",
      "stat"),
     ("Failed", "percentunit", {"": share(rate("continuo_gateway_requests_total", f"{G},{BAD}"),
                                          rate("continuo_gateway_requests_total", G))},
@@ -94,7 +94,7 @@ FLEET = [
     "Workers",
     ("Workers by state", "short",
      {"{{state}}": f"sum by (state) (max by (namespace, model, pool, state) "
-                   f"(continuo_gateway_workers{{{G}}}))"}, "As gateways see them"),
+                   f'(continuo_gateway_workers{{{G},parent=""}}))'}, "As gateways see them"),
     ("KV occupancy", "percentunit",
      {"{{pod}}": KV_OCCUPANCY}, ""),
     ("Batch size", "short", {"{{pod}}": f"continuo_running_requests{{{G}}}"}, "Sequences that run"),
@@ -211,7 +211,7 @@ CANARY = [
      "As the weights say, where each pool has workers"),
     ("Serving workers", "short",
      {"{{pool}}": f'sum by (pool) (max by (namespace, model, pool) '
-                  f'(continuo_gateway_workers{{{G},state="serving"}}))'}, "As gateways see them"),
+                  f'(continuo_gateway_workers{{{G},parent="",state="serving"}}))'}, "As gateways see them"),
     "Errors",
     ("Failed", "percentunit", {"{{pool}}": share(rate("continuo_gateway_requests_total", f"{G},{BAD}", "pool"),
                                                  rate("continuo_gateway_requests_total", G, "pool"))},

@@ -30,8 +30,9 @@ void AddListenFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Require("workers");
   flags.TextList(
       "models", &c.models,
-      "Names of the models that the pools serve, separated by commas. They are listed and "
-      "take requests, which wait for a worker, also while their pools have none.");
+      "Names of the models that the pools serve, separated by commas, and of their LoRA adapters "
+      "in the form ADAPTER=MODEL. They are listed and take requests, which wait for a worker, "
+      "also while their pools have none.");
   flags.Text("gateways", &c.subset.gateways,
              "Addresses of all gateways of the fleet, this one among them, as --workers names one "
              "pool. Each then watches a subset of the workers of a large pool.");

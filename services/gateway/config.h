@@ -22,7 +22,7 @@ namespace continuo::gateway {
 // The configuration of one gateway, with the defaults of the flags.
 struct GatewayConfig {
   std::string workers;                          // The argument of ParsePools.
-  std::vector<std::string> models;              // Declared names.
+  std::vector<std::string> models;              // As ParseDeclaredModels reads them.
   std::string routing_policy = "least_loaded";  // One of kPolicies.
   std::string listen = "0.0.0.0:50050";
   std::string metrics_listen = "0.0.0.0:9091";

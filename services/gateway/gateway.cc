@@ -16,15 +16,12 @@
 #include "services/common/trust/token_file.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
-#include "services/protocol/limits.h"
 
 namespace continuo::gateway {
 namespace {
 
 // Shutdown waits so long for clients to read the end of their streams.
 constexpr absl::Duration kGoodbye = absl::Seconds(2);
-// The number of names in --models.
-constexpr size_t kMaxDeclaredModels = 64;
 // Shutdown waits until no call was rejected for kQuiet, or kLongestUnquiet has passed.
 constexpr absl::Duration kQuiet = absl::Milliseconds(500), kLongestUnquiet = absl::Seconds(3);
 
@@ -67,34 +64,18 @@ void LogKeys(const absl::StatusOr<int>& num_keys) {
   }
 }
 
-// Checks the value of --models.
-absl::Status CheckModels(const std::vector<std::string>& models) {
-  if (models.size() > kMaxDeclaredModels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--models has ", models.size(), " names, the limit is ", kMaxDeclaredModels));
-  }
-  for (const std::string& model : models) {
-    if (model.size() > protocol::kMaxModelNameBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("--models: a name has ", model.size(),
-                                                     " bytes, the limit is ",
-                                                     protocol::kMaxModelNameBytes));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-Gateway::Gateway(const GatewayConfig& config)
+Gateway::Gateway(const GatewayConfig& config, DeclaredModels declared)
     : config_(config),
+      declared_(std::move(declared)),
       health_(&view_),
       admission_(config.admission, &clock_),
       forwarded_(config.forwarded, &clock_),
       metrics_(&admission_, &view_, &clock_, config.max_tenant_series),
       router_(FindPolicy(config.routing_policy), &view_, &clock_, random_,
               // The pool finds silent workers itself.
-              {.max_report_age = absl::InfiniteDuration(),
-               .declared_models = {config.models.begin(), config.models.end()}}),
+              {.max_report_age = absl::InfiniteDuration(), .declared_models = declared_.models}),
       key_limiter_(&clock_),
       timer_(std::make_unique<TimerThread>()) {}
 
@@ -103,7 +84,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
     return absl::InvalidArgumentError(
         absl::StrCat("--routing_policy: there is no \"", config.routing_policy, "\""));
   }
-  std::unique_ptr<Gateway> gateway = absl::WrapUnique(new Gateway(config));
+  ASSIGN_OR_RETURN(DeclaredModels declared, ParseDeclaredModels(config.models));
+  std::unique_ptr<Gateway> gateway = absl::WrapUnique(new Gateway(config, std::move(declared)));
   RETURN_IF_ERROR(gateway->ConnectWorkers());
   RETURN_IF_ERROR(gateway->StartService());
   RETURN_IF_ERROR(gateway->StartGrpc());
@@ -120,7 +102,6 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayConfig& con
 }
 
 absl::Status Gateway::ConnectWorkers() {
-  RETURN_IF_ERROR(CheckModels(config_.models));
   ASSIGN_OR_RETURN(discovery_, Discovery::Open(config_.workers, config_.resolver, config_.subset));
   metrics_.set_pool_names(discovery_->PoolNames());
   metrics_.set_key_limiter(&key_limiter_);
@@ -137,7 +118,7 @@ absl::Status Gateway::ConnectWorkers() {
   }
   options.connect.token = token_.get();
   options.discovery_wait = config_.relay.retry.no_worker_wait;
-  options.declared_models = config_.models;
+  options.declared_models = declared_;
   options.on_lost = [this] { discovery_->Refresh(); };
   options.on_change = [this] { health_.Update(); };
   pool_ = std::make_unique<WorkerPool>(std::move(options), &view_, &router_, timer_.get(), &clock_);

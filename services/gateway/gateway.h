@@ -30,6 +30,7 @@
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
 #include "services/gateway/scaler/scaler.h"
+#include "services/gateway/workers/declared_models.h"
 #include "services/gateway/workers/grpc_step_feed.h"
 #include "services/gateway/workers/grpc_worker_transport.h"
 #include "services/gateway/workers/worker_pool.h"
@@ -65,7 +66,7 @@ class Gateway {
   void Shutdown();
 
  private:
-  explicit Gateway(const GatewayConfig& config);
+  Gateway(const GatewayConfig& config, DeclaredModels declared);
   absl::Status ConnectWorkers();
   absl::Status StartService();
   absl::Status StartGrpc();
@@ -77,6 +78,7 @@ class Gateway {
   void End();
 
   const GatewayConfig config_;
+  const DeclaredModels declared_;
   const SystemClock clock_;
   LoadView view_;
   absl::BitGen random_;

@@ -61,7 +61,8 @@ absl::StatusOr<embedding::ScoreOptions> ScoreOptionsOf(
   if (!modules.has_value()) return options;
   if (!modules->scores()) {
     return absl::InvalidArgumentError(
-        "--task=score: modules.json has a Pooling, so the model makes embeddings");
+        "--task=score: the files have a pooling of states (the Pooling of modules.json, or "
+        "pooling_type in a GGUF file), so the model makes embeddings");
   }
   if (modules->has_score_head && !has_head) {
     return absl::InvalidArgumentError(
@@ -109,6 +110,7 @@ absl::Status ApplyTask(WorkerConfig& config) {
   }
   if (scores) {
     ASSIGN_OR_RETURN(config.score, ScoreOptionsOf(modules, has_score_head));
+    config.load.needs_head = config.score->tokens.has_value() || !has_score_head;
   } else {
     config.embedding = std::move(modules);
   }

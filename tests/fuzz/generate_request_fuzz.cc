@@ -298,7 +298,7 @@ class Worker {
         {.finish_sequence = [=](int index) { engine->FinishSequence(id, index); },
          .cancel = [=](absl::Status why) { engine->Cancel(id, std::move(why)); },
          .cut = [](const absl::Status&) {}},
-        &pool_, &served_, &clock_);
+        &pool_, {std::shared_ptr<const void>(), &served_}, &clock_);
     stream->Attach(session);
     if (!session->needs_engine()) {
       session->AnswerFromReceived();

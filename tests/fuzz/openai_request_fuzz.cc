@@ -106,7 +106,9 @@ void CheckRerank(continuo::gateway::openai::ScoreForm form, std::string_view bod
     continuo::v1::EmbedResponse& response = responses.emplace_back();
     for (const continuo::v1::EmbedInput& input : copy.inputs()) {
       CONTINUO_CHECK(input.pair().document() == texts[next++]);
-      response.add_embeddings()->add_values(static_cast<float>(input.pair().document().size()) / 9);
+      continuo::v1::Embedding& score = *response.add_embeddings();
+      score.add_values(static_cast<float>(input.pair().document().size()) / 9);
+      score.set_logit(static_cast<double>(input.pair().document().size()));
     }
   }
   const std::string json = openai::RerankJson(*call, responses, "id", call->options.model(), 1);

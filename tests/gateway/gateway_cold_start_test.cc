@@ -2,6 +2,7 @@
 // Tests of models that are declared to a gateway and have no worker yet.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 
@@ -22,7 +23,7 @@ class GatewayColdStartTest : public GatewayTest {
     workers_.push_back(std::make_unique<FakeWorker>(
         FakeGeneration::Worker{.name = "cold-worker", .model = "cold"}));
     workers_[1]->Kill();
-    config.models = {"cold", "warm"};
+    config.models = {"cold", "warm", "poet=cold"};
     config.relay.retry.no_worker_wait = absl::Milliseconds(50);
     StartGateway(config);
     const absl::Time end = absl::Now() + absl::Minutes(1);
@@ -45,12 +46,14 @@ class GatewayColdStartTest : public GatewayTest {
 TEST_F(GatewayColdStartTest, ADeclaredModelIsListedWithoutAWorkerBesideOneThatServes) {
   StartColdAndWarm();
   const v1::ListModelsResponse list = ListModels();
-  ASSERT_EQ(list.models_size(), 2);
+  ASSERT_EQ(list.models_size(), 3);
   EXPECT_EQ(list.models(0).name(), "cold");
   EXPECT_EQ(list.models(0).num_workers(), 0);
   EXPECT_TRUE(list.models(0).undescribed());
-  EXPECT_EQ(list.models(1).name(), "warm");
-  EXPECT_EQ(list.models(1).num_workers(), 1);
+  EXPECT_EQ(list.models(1).name(), "poet");
+  EXPECT_EQ(list.models(1).parent(), "cold");
+  EXPECT_EQ(list.models(2).name(), "warm");
+  EXPECT_EQ(list.models(2).num_workers(), 1);
 
   grpc::ClientContext context;
   v1::GetModelRequest asked;
@@ -103,6 +106,24 @@ TEST_F(GatewayColdStartTest, ATenantsWaitingRequestsHaveALimit) {
   workers_[1]->Restart();
   client.join();
   ExpectUndisturbed(answer, RequestOf("cold"));
+}
+
+// A request for an adapter waits for the pool of its model, and counts among those that do.
+TEST_F(GatewayColdStartTest, AnAdapterOfAPoolAtZeroIsAsColdAsItsModel) {
+  GatewayConfig config;
+  config.admission.tenant.max_cold_requests = 1;
+  StartColdAndWarm(config);
+  std::atomic<grpc::ClientContext*> open = nullptr;
+  Answer answer;
+  std::thread client([&] {
+    answer = Generate(RequestOf("poet"), [&](grpc::ClientContext& context) { open = &context; });
+  });
+  while (gateway_->num_streams() == 0) std::this_thread::yield();
+  const absl::Status rejected = Generate(RequestOf("cold")).status;
+  EXPECT_EQ(protocol::ReasonOf(rejected), protocol::kReasonRateLimited) << rejected;
+  open.load()->TryCancel();
+  client.join();
+  EXPECT_TRUE(absl::IsCancelled(answer.status)) << answer.status;
 }
 
 TEST_F(GatewayColdStartTest, TheWaitEndsWithTheRequestsDeadline) {

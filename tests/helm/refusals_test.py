@@ -172,6 +172,10 @@ CHECKS = [
     (f"{P}.loraAdapters.a.path=/a,{P}.loraAdapters.a.pvc.claim=c", "pools.m.loraAdapters.a: needs one of pvc and path"),
     (f"{P}.gpus=1,{P}.loraAdapters.a.path=/a",
      "pools.m.loraAdapters: adapters are computed on the CPU alone, and the pool has GPUs"),
+    (f"{P}.loraAdapters.a.path=/a,pools.n.model.path=/n,pools.n.loraAdapters.a.path=/a",
+     "pools.n.loraAdapters.a: is an adapter of m in another pool, and of n here"),
+    (f"{P}.loraAdapters.a.path=/a,pools.a.model.path=/n",
+     "pools.a.model: a is an adapter of m in another pool"),
     (f"{P}.gpus=1,{P}.resources.limits.nvidia\\.com/gpu=2",
      "pools.m.resources.limits: nvidia.com/gpu is made of gpus"),
     ("gateway.service.loadBalancerClass=x", "gateway.service: loadBalancerClass and "

@@ -221,6 +221,20 @@ TEST(ValidateGenerateTest, AConstraintIsBounded) {
   EXPECT_EQ(field(), "constraint.choice.options");
 }
 
+TEST(ValidateEmbedTest, AnInstructionIsBoundedAndOfPairs) {
+  v1::EmbedRequest request;
+  request.add_inputs()->mutable_pair()->set_query("q");
+  request.set_instruction(std::string(8192, 'i'));
+  EXPECT_TRUE(ValidateEmbed(request).ok()) << ValidateEmbed(request);
+  request.set_instruction(std::string(8193, 'i'));
+  EXPECT_EQ(FieldOf(ValidateEmbed(request)), "instruction");
+  request.set_instruction("\xff");
+  EXPECT_EQ(FieldOf(ValidateEmbed(request)), "instruction");
+  request.set_instruction("i");
+  request.mutable_inputs(0)->set_text("a");
+  EXPECT_EQ(FieldOf(ValidateEmbed(request)), "instruction");
+}
+
 TEST(RejectUnknownFieldsTest, AnUnknownFieldIsNamedByItsPathButNotInAContinuation) {
   v1::GenerateRequest request;
   v1::ChatMessage& message = *request.mutable_conversation()->add_messages();

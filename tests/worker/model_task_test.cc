@@ -103,6 +103,9 @@ TEST(ModelTaskTest, AGgufFileTellsItsPooling) {
   EXPECT_EQ(task_of(0), std::pair(absl::OkStatus(), false));
   EXPECT_EQ(task_of(3), std::pair(absl::OkStatus(), true));
   EXPECT_THAT(std::string(task_of(1).first.message()), HasSubstr("qwen3.pooling_type is 1"));
+  task_of(3);
+  WorkerConfig scores = ConfigOf(path, "score");
+  EXPECT_THAT(std::string(ApplyTask(scores).message()), HasSubstr("pooling_type in a GGUF file"));
 }
 
 // The whole way from files: the head is absent, and the fingerprint knows the modules.
@@ -154,6 +157,25 @@ TEST(ModelTaskTest, FilesOrTheFlagMakeAModelOfScores) {
   AddModules(pooled);
   config = ConfigOf(pooled.dir(), "score");
   EXPECT_THAT(std::string(ApplyTask(config).message()), HasSubstr("Pooling"));
+}
+
+// An untied model saved without its head would score by its embedding.
+TEST(ModelTaskTest, ScoresByTokensNeedTheHead) {
+  const TinyModel tied({.family = "qwen3", .tied_embeddings = true});
+  WorkerConfig config = ConfigOf(tied.dir(), "score");
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_TRUE(PlanLoad(config, kGiB).ok());
+  tied.Write("config.json", [&] {
+    nlohmann::json json = nlohmann::json::parse(tied.Read("config.json"));
+    json["tie_word_embeddings"] = false;
+    return json.dump();
+  }());
+  config = ConfigOf(tied.dir(), "score");
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_THAT(std::string(PlanLoad(config, kGiB).status().message()), HasSubstr("lm_head.weight"));
+  config = ConfigOf(tied.dir(), "embed");
+  ASSERT_TRUE(ApplyTask(config).ok());
+  EXPECT_TRUE(PlanLoad(config, kGiB).ok()) << "vectors need none";
 }
 
 // A class for sequence classification: its head takes the place of the tokens'.

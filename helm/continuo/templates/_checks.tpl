@@ -34,8 +34,10 @@
 {{- include "continuo.checkLabels" (list "gateway.service.labels" .Values.gateway.service.labels) }}
 {{- include "continuo.checkLabels" (list "monitoring.labels" .Values.monitoring.labels) }}
 {{- include "continuo.checkLabels" (list "monitoring.dashboardLabels" .Values.monitoring.dashboardLabels) }}
+{{- $parents := dict }}
 {{- range $name, $said := .Values.pools }}
 {{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- $model := $pool.model.name | default $name }}
 {{- $sources := list }}
 {{- range list "pvc" "image" "hub" "objectStore" "path" }}
 {{- if hasKey $said.model . }}{{ $sources = append $sources . }}{{ end }}
@@ -56,6 +58,11 @@
 {{- if ne (len $source) 1 }}
 {{- fail (printf "pools.%s.loraAdapters.%s: needs one of pvc and path" $name $adapter) }}
 {{- end }}
+{{- $parent := get $parents $adapter | default $model }}
+{{- if ne $parent $model }}
+{{- fail (printf "pools.%s.loraAdapters.%s: is an adapter of %s in another pool, and of %s here" $name $adapter $parent $model) }}
+{{- end }}
+{{- $_ := set $parents $adapter $model }}
 {{- end }}
 {{- if and $pool.gpus $pool.loraAdapters }}
 {{- fail (printf "pools.%s.loraAdapters: adapters are computed on the CPU alone, and the pool has GPUs" $name) }}
@@ -84,6 +91,12 @@
 {{- end }}
 {{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.by "hpa") (lt (int $pool.autoscaling.minReplicas) 1) }}
 {{- fail (printf "pools.%s.autoscaling.minReplicas: 0 needs by: keda; an HPA reads what workers report, and a pool at zero reports nothing" $name) }}
+{{- end }}
+{{- end }}
+{{- range $name, $said := .Values.pools }}
+{{- $model := $said.model.name | default $name }}
+{{- if hasKey $parents $model }}
+{{- fail (printf "pools.%s.model: %s is an adapter of %s in another pool" $name $model (get $parents $model)) }}
 {{- end }}
 {{- end }}
 {{- if gt (int .Values.gateway.autoscaling.minReplicas) (int .Values.gateway.autoscaling.maxReplicas) }}

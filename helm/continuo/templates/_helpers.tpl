@@ -74,7 +74,12 @@ app.kubernetes.io/component: worker
 {{- $_ := mergeOverwrite $inherited.storage (dict "class" "" "claim" "" "hostPath" "") }}
 {{- end }}
 {{- end }}
-{{- mergeOverwrite $inherited (deepCopy $own) | toYaml }}
+{{- $pool := mergeOverwrite $inherited (deepCopy $own) }}
+{{- /* Adapters are computed on the CPU alone: those of all pools are not of one with GPUs. */ -}}
+{{- if and $pool.gpus (not $own.loraAdapters) }}
+{{- $_ := set $pool "loraAdapters" dict }}
+{{- end }}
+{{- toYaml $pool }}
 {{- end }}
 
 {{- /* (list $ NAME) */ -}}
@@ -107,13 +112,20 @@ dns:///{{ $service }}.svc.{{ $root.Values.clusterDomain }}.:50051
 {{- join ";" $targets }}
 {{- end }}
 
-{{- /* Gateways are told the models of all pools, so that they know those without a worker, too. */ -}}
+{{- /* Gateways are told the models of all pools and their adapters, so that they know those without a
+worker, too. */ -}}
 {{- define "continuo.models" -}}
 {{- $models := list }}
-{{- range $name, $pool := .Values.pools }}
-{{- $models = append $models ($pool.model.name | default $name) }}
+{{- $adapters := list }}
+{{- range $name := keys .Values.pools | sortAlpha }}
+{{- $pool := include "continuo.pool" (list $ $name) | fromYaml }}
+{{- $model := $pool.model.name | default $name }}
+{{- $models = append $models $model }}
+{{- range $adapter := keys ($pool.loraAdapters | default dict) }}
+{{- $adapters = append $adapters (printf "%s=%s" $adapter $model) }}
 {{- end }}
-{{- $models | uniq | sortAlpha | join "," }}
+{{- end }}
+{{- concat ($models | uniq | sortAlpha) ($adapters | uniq | sortAlpha) | join "," }}
 {{- end }}
 
 {{- /* A request may wait so long for a pool that scales from zero: a node, an image and a download come

@@ -119,8 +119,11 @@ void CollectWorkers(const LoadSnapshot& snapshot, const PoolName& pool_name, con
   }
   for (const auto& [key, count] : workers) {
     const auto& [model, pool, state] = key;
+    // Sums over models without a parent count a worker once, whatever adapters it has.
+    const auto adapter = snapshot.adapters.find(model);
     common::AddGauge(families, "continuo_gateway_workers", "Workers by what they can do now",
                      {{"model", model},
+                      {"parent", adapter == snapshot.adapters.end() ? "" : adapter->second},
                       {"pool", pool_name(pool)},
                       {"state", std::string(WorkerStateName(state))}},
                      count);

@@ -21,6 +21,7 @@
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/routing/route_hash.h"
 #include "services/protocol/error.h"
+#include "services/protocol/find_model.h"
 #include "services/protocol/validate_request.h"
 
 namespace continuo::gateway {
@@ -570,18 +571,18 @@ grpc::ServerUnaryReactor* InferenceService::GetModel(grpc::CallbackServerContext
   const absl::StatusOr<v1::GetModelRequest> request =
       common::ParseMessage<v1::GetModelRequest>(*bytes);
   if (!request.ok()) return common::EndUnary(context, request.status());
-  std::vector<v1::Model> models = Models(caller->key.get());
+  const std::vector<v1::Model> models = Models(caller->key.get());
+  if (const v1::Model* const found = protocol::FindModel(models, request->name());
+      found != nullptr) {
+    v1::GetModelResponse answer;
+    *answer.mutable_model() = *found;
+    common::SerializeMessage(answer, response);
+    return common::EndUnary(context, absl::OkStatus());
+  }
   if (request->name().empty() && models.size() > 1) {
     return common::EndUnary(context,
                             protocol::FieldError("name", absl::StrCat("is needed: ", models.size(),
                                                                       " models are served here")));
-  }
-  for (v1::Model& model : models) {
-    if (!request->name().empty() && model.name() != request->name()) continue;
-    v1::GetModelResponse found;
-    *found.mutable_model() = std::move(model);
-    common::SerializeMessage(found, response);
-    return common::EndUnary(context, absl::OkStatus());
   }
   return common::EndUnary(context, absl::NotFoundError(absl::StrCat("model \"", request->name(),
                                                                     "\" is not served here")));

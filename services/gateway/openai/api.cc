@@ -338,9 +338,8 @@ asio::awaitable<void> Api::AnswerEmbeddings(HttpConnection& connection, RouteId 
     const ScoreForm form = route == RouteId::kRerank     ? ScoreForm::kRerank
                            : route == RouteId::kRerankV2 ? ScoreForm::kRerankV2
                                                          : ScoreForm::kScore;
-    std::string id(View(request["x-request-id"]));
-    if (id.empty()) id = dependencies_.service->MakeRequestId();
-    answer = co_await rerank_.Serve(connection, form, request, std::move(call), std::move(id));
+    answer = co_await rerank_.Serve(connection, form, request, std::move(call),
+                                    dependencies_.service->MakeRequestId());
   }
   HttpResponse response = {.body = std::move(answer.body)};
   if (!answer.status.ok()) {

@@ -157,12 +157,18 @@ bool Router::IsCold(std::string_view model) const {
   if (options_.declared_models.empty()) return false;
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
   const absl::StatusOr<std::string> name = ModelOf(*snapshot, model);
-  if (!name.ok() || !options_.declared_models.contains(*name)) return false;
+  if (!name.ok()) return false;
   const absl::Duration now = clock_->Elapsed();
-  return std::ranges::none_of(snapshot->table->GroupsOf(*name), [&](const RouteGroup& group) {
-    return std::ranges::any_of(snapshot->group_loads[group.number].serving,
-                               [&](uint32_t i) { return IsServing(*snapshot->workers[i], now); });
-  });
+  const auto is_served = [&](std::string_view served) {
+    return std::ranges::any_of(snapshot->table->GroupsOf(served), [&](const RouteGroup& group) {
+      return std::ranges::any_of(snapshot->group_loads[group.number].serving,
+                                 [&](uint32_t i) { return IsServing(*snapshot->workers[i], now); });
+    });
+  };
+  // An adapter is as cold as the pool of its model.
+  const auto adapter = snapshot->adapters.find(*name);
+  const std::string& of_pool = adapter == snapshot->adapters.end() ? *name : adapter->second;
+  return options_.declared_models.contains(of_pool) && !is_served(*name) && !is_served(of_pool);
 }
 
 absl::StatusOr<Lease> Router::Pick(const RouteKey& key, std::function<void()> on_lost) {

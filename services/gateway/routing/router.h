@@ -61,7 +61,8 @@ struct RouterOptions {
   absl::Duration max_report_age = absl::Seconds(2);
   // A report may miss a request that was sent this long before it arrived.
   absl::Duration report_lag = absl::Milliseconds(50);
-  // The models of --models: their workers may all be stopped, and start for a request.
+  // The models of --models, without adapters: their workers may all be stopped, and start for a
+  // request.
   std::set<std::string, std::less<>> declared_models;
 };
 

@@ -2,8 +2,25 @@
 #include "services/gateway/workers/model_catalog.h"
 
 #include <cstdint>
+#include <ranges>
 
 namespace continuo::gateway {
+
+ModelCatalog::ModelCatalog(const DeclaredModels& declared)
+    : names_(declared.models.begin(), declared.models.end()), adapters_(declared.adapters) {
+  for (const auto& [adapter, parent] : adapters_) names_.insert(adapter);
+  listed_ = names_;
+}
+
+void ModelCatalog::SettleAdapters(const std::vector<std::shared_ptr<const WorkerLoad>>& workers) {
+  for (const auto& load : std::views::reverse(workers)) {
+    if (!load->parent.empty()) adapters_[load->model] = load->parent;
+  }
+  if (adapters_.empty()) return;
+  for (const auto& load : workers) {
+    if (load->parent.empty()) adapters_.erase(load->model);
+  }
+}
 
 std::vector<v1::Model> ModelCatalog::Models(const LoadSnapshot& snapshot) const {
   std::vector<v1::Model> models;
@@ -14,6 +31,9 @@ std::vector<v1::Model> ModelCatalog::Models(const LoadSnapshot& snapshot) const 
     } else {
       model.set_name(name);
       model.set_undescribed(true);
+      if (const auto adapter = adapters_.find(name); adapter != adapters_.end()) {
+        model.set_parent(adapter->second);
+      }
     }
     model.clear_fingerprints();
     std::set<std::string> fingerprints;

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "continuo/v1/inference.pb.h"
 #include "services/gateway/routing/load_view.h"
+#include "services/gateway/workers/declared_models.h"
 
 namespace continuo::gateway {
 
@@ -16,16 +18,17 @@ namespace continuo::gateway {
 // A model stays known when all of its workers are gone. Not thread-safe.
 class ModelCatalog {
  public:
-  // `declared` are the names of --models.
-  explicit ModelCatalog(const std::vector<std::string>& declared = {})
-      : names_(declared.begin(), declared.end()), listed_(names_) {}
+  explicit ModelCatalog(const DeclaredModels& declared = {});
 
   void AddName(const std::string& name) { names_.insert(name); }
   // A LoRA adapter of the model `parent`.
   void AddAdapter(const std::string& name, const std::string& parent) {
     names_.insert(name);
-    adapters_[name] = parent;
+    if (name != parent) adapters_[name] = parent;
   }
+  // What workers report now counts before what they have reported or was declared: a name that one
+  // of them has as a model of its own is no adapter, and one of several parents is the first's.
+  void SettleAdapters(const std::vector<std::shared_ptr<const WorkerLoad>>& workers);
   // The name is listed from now on, described or not: the worker that reported it has answered
   // ListModels, has failed to, or does not serve yet.
   void List(const std::string& name) { listed_.insert(name); }
@@ -37,9 +40,9 @@ class ModelCatalog {
   // Those that are adapters, with the models that they adapt.
   const std::map<std::string, std::string, std::less<>>& Adapters() const { return adapters_; }
   // The listed models sorted by name, each with the fingerprints and the number of its serving
-  // workers. One without a description is `undescribed`. A model that a worker has just reported is
-  // not listed yet: its description comes in a moment, and half of one would tell clients that it
-  // can do nothing.
+  // workers. One without a description is `undescribed`, with the parent of an adapter. A model
+  // that a worker has just reported is not listed yet: its description comes in a moment, and half
+  // of one would tell clients that it can do nothing.
   std::vector<v1::Model> Models(const LoadSnapshot& snapshot) const;
 
  private:

@@ -209,8 +209,11 @@ void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& r
       for (const v1::ServedAdapter& adapter : report.adapters()) {
         catalog_.AddAdapter(adapter.model(), report.model());
       }
-      // It is asked to describe the model once it serves.
-      if (report.state() != v1::WORKER_STATE_SERVING) catalog_.List(report.model());
+      // It is asked to describe the models once it serves.
+      if (report.state() != v1::WORKER_STATE_SERVING) {
+        catalog_.List(report.model());
+        for (const v1::ServedAdapter& adapter : report.adapters()) catalog_.List(adapter.model());
+      }
     }
     query_models = worker->record.TakeModelQuery(report);
     if (query_models) {
@@ -371,6 +374,7 @@ bool WorkerPool::Publish() {
       snapshot.workers.push_back(model.load);
     }
   }
+  catalog_.SettleAdapters(snapshot.workers);
   snapshot.known_models = catalog_.Names();
   snapshot.adapters = catalog_.Adapters();
   const bool changed = std::exchange(discovery_complete_, snapshot.discovery_complete) !=

@@ -21,6 +21,7 @@
 #include "services/gateway/routing/load_view.h"
 #include "services/gateway/routing/router.h"
 #include "services/gateway/routing/slow_workers.h"
+#include "services/gateway/workers/declared_models.h"
 #include "services/gateway/workers/model_catalog.h"
 #include "services/gateway/workers/worker_channel.h"
 #include "services/gateway/workers/worker_connection.h"
@@ -52,8 +53,7 @@ struct WorkerPoolOptions {
   // A worker that reports but is not listed is kept so long without a request of this gateway:
   // another gateway's subset may have it.
   absl::Duration unlisted_wait = absl::Seconds(30);
-  // The names of --models.
-  std::vector<std::string> declared_models;
+  DeclaredModels declared_models;
   // Called when a worker is lost: the addresses may have changed.
   std::function<void()> on_lost;
   // Called when it may have changed which workers take requests.

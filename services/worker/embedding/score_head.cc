@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<const ScoreHead>> ScoreHead::Load(
   const int64_t columns = config.hidden_size;
   if (tokens.has_value()) {
     const StoredTensor* const stored = model::FindHead(config, checkpoint);
-    RETURN_IF_ERROR(CheckShape(stored, "the head", columns));
+    RETURN_IF_ERROR(CheckShape(stored, "the head, lm_head.weight,", columns));
     for (const int32_t id : {tokens->relevant, tokens->irrelevant.value_or(0)}) {
       if (id >= 0 && id < stored->shape[0]) continue;
       return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", stored->name, " has ",
@@ -95,16 +95,17 @@ absl::StatusOr<std::shared_ptr<const ScoreHead>> ScoreHead::Load(
   return head;
 }
 
-double ScoreHead::Logit(std::span<const float> row, std::span<const float> state) const {
+double ScoreHead::LogitOf(std::span<const float> row, std::span<const float> state) const {
   const double logit = Dot(row, state) * logit_scale_;
   return final_softcap_ > 0 ? final_softcap_ * Tanh(logit / final_softcap_) : logit;
 }
 
-float ScoreHead::Apply(std::span<const float> state) const {
+double ScoreHead::Logit(std::span<const float> state) const {
   CONTINUO_CHECK(state.size() == relevant_.size());
-  double logit = Logit(relevant_, state);
-  if (!irrelevant_.empty()) logit -= Logit(irrelevant_, state);
-  return static_cast<float>(Sigmoid(logit));
+  const double logit = LogitOf(relevant_, state);
+  return irrelevant_.empty() ? logit : logit - LogitOf(irrelevant_, state);
 }
+
+float ScoreHead::ScoreOf(double logit) { return static_cast<float>(Sigmoid(logit)); }
 
 }  // namespace continuo::embedding

@@ -37,14 +37,19 @@ class ScoreHead {
       const model::ModelConfig& config);
 
   int state_size() const { return static_cast<int>(relevant_.size()); }
-  // From 0 to 1. `state` has state_size() values.
-  float Apply(std::span<const float> state) const;
+  // What the score is the sigmoid of. It orders states whose scores are the same float. `state` has
+  // state_size() values.
+  double Logit(std::span<const float> state) const;
+  // The score of a logit, from 0 to 1.
+  static float ScoreOf(double logit);
+  // ScoreOf(Logit(state)).
+  float Apply(std::span<const float> state) const { return ScoreOf(Logit(state)); }
   // The weights that a score depends on. Part of the worker's fingerprint.
   const std::string& digest() const { return digest_; }
 
  private:
   ScoreHead() = default;
-  double Logit(std::span<const float> row, std::span<const float> state) const;
+  double LogitOf(std::span<const float> row, std::span<const float> state) const;
 
   std::vector<float> relevant_;    // [hidden]
   std::vector<float> irrelevant_;  // [hidden]; empty: nothing is subtracted

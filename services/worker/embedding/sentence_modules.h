@@ -68,8 +68,10 @@ absl::StatusOr<std::vector<ListedModule>> ParseModules(std::string_view json);
 // A pooling's config.json; sets `dimension`.
 absl::Status ParsePooling(std::string_view name, std::string_view json, SentenceModules* modules);
 absl::StatusOr<DenseModule> ParseDense(std::string_view name, std::string_view json);
+// A LogitScore's config.json. InvalidArgument names the field that is missing, wrong or not known.
 absl::StatusOr<ScoreTokens> ParseLogitScore(std::string_view name, std::string_view json);
-// sentence_bert_config.json; sets max_tokens. The task must be that of a model with modules->score.
+// sentence_bert_config.json; sets max_tokens. Its task and output must be those of what `modules`
+// makes: vectors, or scores of tokens or of a head.
 absl::Status ParseTransformer(std::string_view json, SentenceModules* modules);
 // config_sentence_transformers.json; sets the prompts.
 absl::Status ParsePrompts(std::string_view json, SentenceModules* modules);

@@ -53,10 +53,10 @@ class ScoreTest : public ::testing::TestWithParam<const char*> {
     head_ = *std::move(head);
     return *std::move(loaded);
   }
-  // The scores behind these sequences, whose rows are computed together, `chunk` of each in a step.
-  std::vector<float> Scores(model::LoadedModel& loaded,
-                            const std::vector<std::vector<int32_t>>& sequences, size_t chunk) {
-    std::vector<float> scores(sequences.size());
+  // The logits behind these sequences, whose rows are computed together, `chunk` of each in a step.
+  std::vector<double> Logits(model::LoadedModel& loaded,
+                             const std::vector<std::vector<int32_t>>& sequences, size_t chunk) {
+    std::vector<double> logits(sequences.size());
     size_t longest = 0;
     for (const auto& tokens : sequences) longest = std::max(longest, tokens.size());
     for (size_t begin = 0; begin < longest; begin += chunk) {
@@ -74,9 +74,9 @@ class ScoreTest : public ::testing::TestWithParam<const char*> {
       const auto result = loaded.executor->Run(builder.plan(), NoMask);
       EXPECT_TRUE(result.ok()) << result.status();
       EXPECT_EQ(result->states.size(), ended.size());
-      for (size_t i = 0; i < ended.size(); ++i) scores[ended[i]] = head_->Apply(result->states[i]);
+      for (size_t i = 0; i < ended.size(); ++i) logits[ended[i]] = head_->Logit(result->states[i]);
     }
-    return scores;
+    return logits;
   }
 
   nlohmann::json golden_;
@@ -89,10 +89,10 @@ TEST_P(ScoreTest, ScoresAreThoseOfTheLibrary) {
   const auto want = golden_["scores"].get<std::vector<double>>();
   for (const std::string& isa : UsableIsas()) {
     auto loaded = Load(isa, 1);
-    const std::vector<float> got = Scores(loaded, sequences_, 64);
+    const std::vector<double> got = Logits(loaded, sequences_, 64);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) {
-      EXPECT_NEAR(got[i], want[i], kTolerance) << isa << " " << i;
+      EXPECT_NEAR(embedding::ScoreHead::ScoreOf(got[i]), want[i], kTolerance) << isa << " " << i;
     }
   }
 }
@@ -102,14 +102,14 @@ TEST_P(ScoreTest, AScoreHasTheSameBitsHoweverItIsComputed) {
   std::vector<std::vector<int32_t>> many;
   for (size_t i = 0; i < 64; ++i) many.push_back(sequences_[i % sequences_.size()]);
   for (const std::string& isa : UsableIsas()) {
-    std::vector<float> alone;
+    std::vector<double> alone;
     for (const int ranks : {1, 2, 4}) {
       auto loaded = Load(isa, ranks);
       if (ranks == 1) {
-        for (const auto& tokens : sequences_) alone.push_back(Scores(loaded, {tokens}, 64)[0]);
+        for (const auto& tokens : sequences_) alone.push_back(Logits(loaded, {tokens}, 64)[0]);
       }
       for (const size_t chunk : {64, 3, 5}) {
-        const std::vector<float> batch = Scores(loaded, many, chunk);
+        const std::vector<double> batch = Logits(loaded, many, chunk);
         for (size_t i = 0; i < many.size(); ++i) {
           ASSERT_EQ(batch[i], alone[i % sequences_.size()])
               << isa << ", " << ranks << " ranks, chunks of " << chunk << ", " << i;

@@ -106,6 +106,20 @@ TEST_F(GatewayMetricsTest, TheSeriesOfAServedModelAreThereFromTheStart) {
   EXPECT_EQ(Value("continuo_gateway_workers", {{"state", "lost"}}), 0);
 }
 
+TEST_F(GatewayMetricsTest, WorkersOfAdaptersAreToldApart) {
+  LoadSnapshot snapshot = *view_.Get();
+  auto adapter = std::make_shared<WorkerLoad>(*snapshot.workers.at(0));
+  adapter->parent = adapter->model;
+  adapter->model = "poet";
+  snapshot.workers.push_back(adapter);
+  snapshot.known_models = {"m", "poet"};
+  snapshot.adapters = {{"poet", "m"}};
+  view_.Set(std::move(snapshot));
+  EXPECT_EQ(Value("continuo_gateway_workers", {{"model", "poet"}, {"parent", "m"}}), 1);
+  EXPECT_EQ(Value("continuo_gateway_workers", {{"parent", ""}, {"state", "serving"}}), 1)
+      << "the worker itself";
+}
+
 TEST_F(GatewayMetricsTest, WhatHappensIsCounted) {
   metrics_.OnFirstToken({"m", 0}, absl::Milliseconds(3));
   metrics_.OnMigration({"m", 0}, "lost");

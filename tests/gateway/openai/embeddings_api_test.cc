@@ -53,6 +53,14 @@ TEST_F(EmbeddingsApiTest, AManyFoldRequestIsOneAnswer) {
   EXPECT_EQ(service_.text()->embeds().size(), 3u) << "no worker has told the dimensions: 4096";
 }
 
+TEST_F(EmbeddingsApiTest, ARequestWithoutAModelIsOfTheOneThatIsNoAdapter) {
+  models_ = {"org/base", "poet"};
+  adapter_ = "poet";
+  StartServer();
+  EXPECT_EQ(Ask(R"({"input":"a"})")["model"], "org/base");
+  EXPECT_EQ(Ask(R"({"input":"a","model":"poet"})")["model"], "poet");
+}
+
 TEST_F(EmbeddingsApiTest, ErrorsNameTheMember) {
   StartServer();
   struct Case {

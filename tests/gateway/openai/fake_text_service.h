@@ -97,7 +97,7 @@ class FakeTextService : public TextService {
   }
 
   // Each input's vector is its number of bytes or ids, 0.1 and -3e-8, that of a pair a thousandth
-  // of its document's bytes; a text or a document "refuse" is refused.
+  // of its document's bytes, which are the logit; a text or a document "refuse" is refused.
   Cancel AskEmbed(const ClientCall& call, v1::EmbedRequest request,
                   Done<v1::EmbedResponse> done) override {
     {
@@ -115,8 +115,9 @@ class FakeTextService : public TextService {
         return [] {};
       }
       if (input.has_pair()) {
-        response.add_embeddings()->add_values(static_cast<float>(input.pair().document().size()) /
-                                              1000);
+        v1::Embedding& score = *response.add_embeddings();
+        score.add_values(static_cast<float>(input.pair().document().size()) / 1000);
+        score.set_logit(static_cast<double>(input.pair().document().size()));
         continue;
       }
       const auto size =

@@ -68,6 +68,33 @@ TEST_F(RerankApiTest, AManyFoldRequestIsOneAnswer) {
   }
 }
 
+TEST_F(RerankApiTest, ARequestWithoutAModelIsOfTheOneThatIsNoAdapter) {
+  models_ = {"org/base", "poet"};
+  adapter_ = "poet";
+  StartServer();
+  EXPECT_EQ(Ask("/v1/rerank", {{"query", "q"}, {"documents", {"a"}}})["model"], "org/base");
+  EXPECT_EQ(Ask("/v1/rerank", {{"query", "q"}, {"documents", {"a"}}, {"model", "poet"}})["model"],
+            "poet");
+}
+
+// Clients and proxies give one header to many requests, with any bytes.
+TEST_F(RerankApiTest, TheClientsRequestIdNamesNoRequest) {
+  StartServer();
+  const std::string body = R"({"query":"q","documents":["a"]})";
+  std::vector<std::string> ids;
+  for (const std::string& header :
+       {std::string("page"), std::string("page"), std::string(200, 'x'), std::string("\xc3\xa9")}) {
+    const HttpClient::Response response =
+        Post("/v1/rerank", body, absl::StrCat("X-Request-ID: ", header, "\r\n"));
+    EXPECT_EQ(response.result_int(), 200) << response.body();
+    EXPECT_EQ(response["X-Request-ID"], header);
+    EXPECT_NE(service_.text()->embeds().back().request_id(), header);
+    ids.push_back(Json::parse(response.body())["id"]);
+    EXPECT_EQ(service_.text()->embeds().back().request_id(), ids.back());
+  }
+  EXPECT_NE(ids[0], ids[1]) << "two requests of a page may run at a time";
+}
+
 TEST_F(RerankApiTest, ErrorsNameTheMember) {
   StartServer();
   Json late = Json::array();

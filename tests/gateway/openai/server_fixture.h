@@ -34,7 +34,11 @@ class ServerTest : public ::testing::Test {
     if (!models_.empty()) {
       dependencies.models = [this](const ClientCall& /*call*/) {
         std::vector<v1::Model> models;
-        for (const std::string& name : models_) models.emplace_back().set_name(name);
+        for (const std::string& name : models_) {
+          v1::Model& model = models.emplace_back();
+          model.set_name(name);
+          if (name == adapter_) model.set_parent(models_.front());
+        }
         return models;
       };
     }
@@ -87,6 +91,7 @@ class ServerTest : public ::testing::Test {
   int max_step_watchers_ = 32;
   bool event_ids_ = true;
   std::vector<std::string> models_;  // of callers; empty: those of FakeApi
+  std::string adapter_;              // which of them is a LoRA adapter of the first
   FakeGenerateService service_;
   std::unique_ptr<Api> api_;
   std::unique_ptr<HttpServer> server_;

@@ -173,6 +173,23 @@ TEST_F(RouterTest, ADeclaredModelIsColdWhileNoWorkerServesIt) {
   EXPECT_TRUE(router.IsCold(""));
 }
 
+TEST_F(RouterTest, AnAdapterIsAsColdAsThePoolOfItsModel) {
+  Router router(&LeastLoadedOfTwo, &view_, &clock_, random_, {.declared_models = {"m"}});
+  known_models_ = {"m", "poet"};
+  adapters_ = {{"poet", "m"}};
+  Publish();
+  EXPECT_FALSE(router.IsCold("poet")) << "workers of the model are there, and do not have it";
+  for (WorkerLoad& worker : workers_) worker.state = WorkerState::kLoading;
+  Publish();
+  EXPECT_TRUE(router.IsCold("poet"));
+  EXPECT_TRUE(router.IsCold("m"));
+  workers_.clear();
+  Publish();
+  EXPECT_TRUE(router.IsCold("poet"));
+  EXPECT_TRUE(router.IsCold("")) << "which is the model";
+  EXPECT_FALSE(router_.IsCold("poet"));
+}
+
 TEST_F(RouterTest, TheModelMayBeLeftOutWhereThereIsOne) {
   EXPECT_TRUE(router_.Pick({}).ok());
   known_models_ = {"m", "n"};

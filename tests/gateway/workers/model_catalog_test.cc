@@ -12,6 +12,7 @@ namespace continuo::gateway {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 std::shared_ptr<const WorkerLoad> Load(const std::string& model, WorkerState state,
                                        const std::string& fingerprint) {
@@ -71,7 +72,7 @@ TEST(ModelCatalogTest, AModelIsListedOnceItsWorkerHasAnswered) {
 }
 
 TEST(ModelCatalogTest, ADeclaredModelIsListedByNameBeforeItIsDescribed) {
-  ModelCatalog catalog({"b", "a"});
+  ModelCatalog catalog(DeclaredModels{.models = {"b", "a"}});
   EXPECT_THAT(catalog.Names(), ElementsAre("a", "b"));
   std::vector<v1::Model> models = catalog.Models({});
   ASSERT_EQ(models.size(), 2);
@@ -88,6 +89,40 @@ TEST(ModelCatalogTest, ADeclaredModelIsListedByNameBeforeItIsDescribed) {
   EXPECT_FALSE(models[0].undescribed());
   EXPECT_EQ(models[0].num_workers(), 1);
   EXPECT_TRUE(models[1].undescribed());
+}
+
+std::shared_ptr<const WorkerLoad> AdapterLoad(const std::string& model, const std::string& parent) {
+  return std::make_shared<WorkerLoad>(WorkerLoad{.model = model, .parent = parent});
+}
+
+TEST(ModelCatalogTest, DeclaredAdaptersAreKnownWithTheirParents) {
+  ModelCatalog catalog(DeclaredModels{.models = {"m"}, .adapters = {{"poet", "m"}}});
+  EXPECT_THAT(catalog.Names(), ElementsAre("m", "poet"));
+  EXPECT_THAT(catalog.Adapters(), ElementsAre(Pair("poet", "m")));
+  const std::vector<v1::Model> models = catalog.Models({});
+  ASSERT_EQ(models.size(), 2);
+  EXPECT_TRUE(models[1].undescribed());
+  EXPECT_EQ(models[1].parent(), "m");
+}
+
+TEST(ModelCatalogTest, WhatWorkersServeNowSaysWhichNamesAreAdapters) {
+  ModelCatalog catalog;
+  catalog.AddName("a");
+  catalog.AddAdapter("poet", "a");
+  catalog.AddAdapter("a", "a");
+  catalog.SettleAdapters({Load("a", WorkerState::kServing, "1"), AdapterLoad("poet", "a")});
+  EXPECT_THAT(catalog.Adapters(), ElementsAre(Pair("poet", "a"))) << "no model adapts itself";
+  // It was merged, and is served as a model of its own beside the workers before.
+  catalog.AddName("poet");
+  catalog.SettleAdapters({AdapterLoad("poet", "a"), Load("poet", WorkerState::kServing, "2")});
+  EXPECT_THAT(catalog.Adapters(), ElementsAre());
+  EXPECT_THAT(catalog.Names(), ElementsAre("a", "poet"));
+  catalog.SettleAdapters({AdapterLoad("poet", "a")});
+  EXPECT_THAT(catalog.Adapters(), ElementsAre(Pair("poet", "a")));
+  catalog.SettleAdapters({});
+  EXPECT_THAT(catalog.Adapters(), ElementsAre(Pair("poet", "a"))) << "as long as nobody knows more";
+  catalog.SettleAdapters({AdapterLoad("poet", "b"), AdapterLoad("poet", "a")});
+  EXPECT_THAT(catalog.Adapters(), ElementsAre(Pair("poet", "b"))) << "the first of them";
 }
 
 }  // namespace

@@ -457,5 +457,23 @@ TEST_F(WorkerPoolTest, AWorkerThatHasNeverReportedHoldsNoAnswerUpForLong) {
   EXPECT_TRUE(absl::IsUnavailable(router_.Pick({.model = "fake"}).status()));
 }
 
+TEST_F(WorkerPoolTest, AdaptersOfAWorkerThatLoadsAreKnownAndListed) {
+  worker_.SetReport([](v1::WatchLoadResponse& report) {
+    report.set_state(v1::WORKER_STATE_LOADING);
+    report.clear_fingerprint();
+    report.add_adapters()->set_model("poet");
+  });
+  pool_.SetAddresses({worker_.address()});
+  ASSERT_TRUE(WaitUntil([&] { return view_.Get()->known_models.size() == 2; }));
+  EXPECT_EQ(view_.Get()->adapters,
+            (std::map<std::string, std::string, std::less<>>{{"poet", "fake"}}));
+  EXPECT_EQ(BaseModels(*view_.Get()), std::vector<std::string>{"fake"});
+  EXPECT_EQ(router_.Pick({.model = "poet"}).status().code(), absl::StatusCode::kUnavailable);
+  const std::vector<v1::Model> models = pool_.Models();
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models[1].name(), "poet");
+  EXPECT_EQ(models[1].parent(), "fake");
+}
+
 }  // namespace
 }  // namespace continuo::gateway

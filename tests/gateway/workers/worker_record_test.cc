@@ -173,6 +173,19 @@ TEST_F(WorkerRecordTest, ReconnectsSlowDownUntilAReport) {
   EXPECT_EQ(next(), absl::Milliseconds(50));
 }
 
+TEST_F(WorkerRecordTest, AdaptersAreKnownWhileTheirModelLoads) {
+  v1::WatchLoadResponse report = Report(v1::WORKER_STATE_LOADING);
+  report.add_adapters()->set_model("poet");
+  EXPECT_TRUE(OnReport(report).changed);
+  EXPECT_EQ(State("poet"), WorkerState::kLoading);
+  EXPECT_EQ(record_.models().at("poet").load->parent, "m");
+  report.set_state(v1::WORKER_STATE_SERVING);
+  report.mutable_adapters(0)->set_fingerprint("P");
+  EXPECT_TRUE(OnReport(report).changed);
+  EXPECT_EQ(State("poet"), WorkerState::kServing);
+  EXPECT_EQ(record_.models().at("poet").load->fingerprint, "P");
+}
+
 TEST_F(WorkerRecordTest, AdaptersAreModelsWithTheLoadOfTheirs) {
   v1::WatchLoadResponse report = Report(v1::WORKER_STATE_SERVING);
   report.set_running_requests(3);

@@ -102,10 +102,9 @@ TEST(ScoreHeadTest, AScoreIsTheSoftmaxOfTwoLogits) {
 TEST(ScoreHeadTest, OneTokenOrAHeadOfScoresGivesTheSigmoidOfItsLogit) {
   const Folder folder({{"model.embed_tokens.weight", 1, 4}, {"score.weight", 5, 1}});
   const std::vector<float> state = RowOf(9, 0);
-  const auto token = folder.Load(ScoreTokens{.relevant = 2}, ConfigOf(false));
+  const auto token = folder.Load(ScoreTokens{.relevant = 2}, ConfigOf(true));
   ASSERT_TRUE(token.ok()) << token.status();
-  EXPECT_NEAR((*token)->Apply(state), 1 / (1 + std::exp(-DotOf(RowOf(1, 2), state))), 1e-7)
-      << "files without a head are tied";
+  EXPECT_NEAR((*token)->Apply(state), 1 / (1 + std::exp(-DotOf(RowOf(1, 2), state))), 1e-7);
   model::ModelConfig capped = ConfigOf(true);
   capped.logit_scale = 0.5;
   capped.final_softcap = 2;
@@ -132,6 +131,21 @@ TEST(ScoreHeadTest, AnyStateGivesANumberFromZeroToOneOrNone) {
   EXPECT_EQ((*head)->Apply(std::vector<float>(kSize)), 0.5f);
 }
 
+TEST(ScoreHeadTest, LogitsOrderWhatIsTheSameScore) {
+  const Folder folder({{"score.weight", 5, 1}});
+  const auto head = folder.Load(std::nullopt, ConfigOf(false));
+  ASSERT_TRUE(head.ok()) << head.status();
+  const auto scaled = [&](float factor) {
+    std::vector<float> state = RowOf(5, 0);
+    for (float& value : state) value *= factor;
+    return state;
+  };
+  EXPECT_EQ((*head)->Apply(scaled(4)), (*head)->Apply(scaled(5)));
+  EXPECT_LT((*head)->Logit(scaled(4)), (*head)->Logit(scaled(5)));
+  EXPECT_NEAR((*head)->Logit(scaled(4)), 4 * DotOf(RowOf(5, 0), RowOf(5, 0)), 1e-5);
+  EXPECT_EQ(ScoreHead::ScoreOf(0), 0.5f);
+}
+
 TEST(ScoreHeadTest, WhatDoesNotFitIsNamed) {
   const auto error = [](const Folder& folder, const std::optional<ScoreTokens>& tokens) {
     const absl::Status status = folder.Load(tokens, ConfigOf(false)).status();
@@ -144,7 +158,9 @@ TEST(ScoreHeadTest, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(error(folder, std::nullopt), HasSubstr("score.weight"));
   EXPECT_THAT(error(Folder({{"score.weight", 2, 3}}), std::nullopt), HasSubstr("3 labels"));
   EXPECT_THAT(error(Folder({{"score.weight", 2, 1, 7}}), std::nullopt), HasSubstr("[1, 7]"));
-  EXPECT_THAT(error(Folder({{"x", 2, 1}}), ScoreTokens{.relevant = 0}), HasSubstr("is missing"));
+  EXPECT_THAT(error(Folder({{"model.embed_tokens.weight", 2, 4}}), ScoreTokens{.relevant = 0}),
+              HasSubstr("the head, lm_head.weight, is missing"))
+      << "the model is not tied";
 }
 
 }  // namespace

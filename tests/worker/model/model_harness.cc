@@ -37,8 +37,7 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
     for (int i = 0; i < options.tensor_parallel; ++i) {
       shards.push_back(model::MakeShard(config, i, options.tensor_parallel));
     }
-    harness->adapter_pool_ = std::make_shared<model::AdapterPool>(
-        config, std::move(shards), static_cast<int>(options.adapters.size()));
+    harness->adapter_pool_ = std::make_shared<model::AdapterPool>(config, std::move(shards));
     for (const std::string& folder : options.adapters) {
       ASSIGN_OR_RETURN(harness->adapters_.emplace_back(), harness->adapter_pool_->Load(folder));
     }

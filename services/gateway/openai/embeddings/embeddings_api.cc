@@ -9,18 +9,13 @@
 #include "services/gateway/openai/embeddings/embeddings_request.h"
 #include "services/gateway/relay/message_memory.h"
 #include "services/protocol/error.h"
+#include "services/protocol/find_model.h"
 
 namespace continuo::gateway::openai {
 namespace {
 
 // Vectors of a model that no worker has described yet count as these.
 constexpr uint32_t kUnknownDimensions = 4096;
-
-const v1::Model* FindModel(const std::vector<v1::Model>& models, const std::string& name) {
-  if (name.empty()) return models.size() == 1 ? &models.front() : nullptr;
-  const auto found = std::ranges::find(models, name, &v1::Model::name);
-  return found == models.end() ? nullptr : &*found;
-}
 
 uint32_t DimensionsOf(const v1::EmbedRequest& request, const v1::Model* model) {
   const uint32_t all = model == nullptr || model->embedding_dimensions() == 0
@@ -40,7 +35,7 @@ boost::asio::awaitable<EmbeddingsApi::Answer> EmbeddingsApi::Serve(HttpConnectio
   connection.OnBodyDropped();
   if (!parsed.ok()) co_return Answer{.status = parsed.status()};
   const std::vector<v1::Model> models = models_(call);
-  const v1::Model* const model = FindModel(models, parsed->request.model());
+  const v1::Model* const model = protocol::FindModel(models, parsed->request.model());
   const std::string name = model == nullptr ? parsed->request.model() : model->name();
   const uint32_t dimensions = DimensionsOf(parsed->request, model);
   std::vector<v1::EmbedRequest> parts = Divide(std::move(parsed->request), dimensions);

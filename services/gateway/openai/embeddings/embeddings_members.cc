@@ -44,7 +44,7 @@ constexpr ObjectMember kBodyMembers[] = {
     {"use_activation", kRefused, "write normalize", ""},
     {"late_chunking", kRefused, "each input is a text of its own", "[false]"},
     {"mm_processor_kwargs", kRefused, "text is all that goes in", "[{}]"},
-    {"request_id", kRefused, "the header x-request-id names a request", ""},
+    {"request_id", kRefused, "the server names requests; the header x-request-id comes back", ""},
 };
 
 }  // namespace

@@ -28,7 +28,8 @@ absl::StatusOr<EmbeddingsCall> ParseEmbeddings(std::string_view body);
 // in the body.
 absl::Status WithEmbeddingsName(const EmbeddingsCall& call, int first, const absl::Status& status);
 
-// Reads "truncate_prompt_tokens" and "truncation_side".
+// Reads "truncate_prompt_tokens" and "truncation_side". INVALID_ARGUMENT names the member that has
+// a wrong type or value, or needs the other.
 absl::Status ReadTruncation(const Json& body, v1::EmbedRequest* request);
 
 // Divides a request into ones that Embed answers, in order: a response of `dimensions` values for

@@ -8,6 +8,7 @@
 #include "services/gateway/openai/rerank/rerank_json.h"
 #include "services/gateway/relay/message_memory.h"
 #include "services/protocol/error.h"
+#include "services/protocol/find_model.h"
 
 namespace continuo::gateway::openai {
 
@@ -21,7 +22,9 @@ boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& conne
   if (!parsed.ok()) co_return Answer{.status = parsed.status()};
   const std::vector<v1::Model> models = models_(call);
   std::string name = parsed->options.model();
-  if (name.empty() && models.size() == 1) name = models.front().name();
+  if (const v1::Model* model = protocol::FindModel(models, name); model != nullptr) {
+    name = model->name();
+  }
   parsed->options.set_request_id(id);
   const size_t num_pairs = parsed->texts.size();
   std::vector<v1::EmbedResponse> responses;

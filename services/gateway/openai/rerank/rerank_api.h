@@ -29,7 +29,8 @@ class RerankApi {
       : service_(service), clock_(clock), models_(std::move(models)), calls_(clock) {}
 
   // The connection's coroutine. `call` is that of the request, whose header outlives the answer;
-  // its body is dropped. `id` is the request's.
+  // its body is dropped. `id` names the request at workers and in the answer; the header
+  // x-request-id is no name of it (ClientCall::correlation_id).
   boost::asio::awaitable<Answer> Serve(HttpConnection& connection, ScoreForm form,
                                        HttpRequest& request, ClientCall call, std::string id);
 

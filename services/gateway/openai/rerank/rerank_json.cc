@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/gateway/openai/embeddings/embeddings_json.h"
@@ -15,23 +16,34 @@ namespace {
 
 constexpr size_t kMaxResultBytes = 96, kMaxRestBytes = 2048;
 
-std::vector<float> ScoresOf(const std::vector<v1::EmbedResponse>& responses) {
-  std::vector<float> scores;
+// A pair's score, from 0 to 1, and the logit behind it, which orders those that round to the same
+// float. What a worker did not tell is no number.
+struct Score {
+  float value = std::numeric_limits<float>::quiet_NaN();
+  double logit = std::numeric_limits<double>::quiet_NaN();
+};
+
+std::vector<Score> ScoresOf(const std::vector<v1::EmbedResponse>& responses) {
+  std::vector<Score> scores;
   for (const v1::EmbedResponse& response : responses) {
     for (const v1::Embedding& embedding : response.embeddings()) {
-      scores.push_back(embedding.values_size() == 1 ? embedding.values(0)
-                                                    : std::numeric_limits<float>::quiet_NaN());
+      Score& score = scores.emplace_back();
+      if (embedding.values_size() == 1) score.value = embedding.values(0);
+      if (embedding.has_logit()) score.logit = embedding.logit();
     }
   }
   return scores;
 }
 
 // The indices of the best `most`, the best first.
-std::vector<size_t> Ranked(const std::vector<float>& scores, size_t most) {
+std::vector<size_t> Ranked(const std::vector<Score>& scores, size_t most) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
   // What is no number is behind all that are.
-  const auto key = [&](size_t i) { return std::isnan(scores[i]) ? -1.0f : scores[i]; };
+  const auto key = [&](size_t i) {
+    const double logit = scores[i].logit;
+    return std::pair(!std::isnan(logit), std::isnan(logit) ? 0 : logit);
+  };
   std::ranges::stable_sort(order, std::ranges::greater{}, key);
   order.resize(std::min(most, order.size()));
   return order;
@@ -47,7 +59,7 @@ size_t RerankJsonBytes(const RerankCall& call) {
 
 std::string RerankJson(const RerankCall& call, const std::vector<v1::EmbedResponse>& responses,
                        const std::string& id, const std::string& model, int64_t created) {
-  const std::vector<float> scores = ScoresOf(responses);
+  const std::vector<Score> scores = ScoresOf(responses);
   uint64_t tokens = 0;
   for (const v1::EmbedResponse& response : responses) tokens += response.usage().prompt_tokens();
   std::string json = R"({"id":)";
@@ -58,7 +70,7 @@ std::string RerankJson(const RerankCall& call, const std::vector<v1::EmbedRespon
     absl::StrAppend(&json, R"(,"object":"list","created":)", created, R"(,"data":[)");
     for (size_t i = 0; i < scores.size(); ++i) {
       absl::StrAppend(&json, i == 0 ? "" : ",", R"({"index":)", i, R"(,"object":"score","score":)");
-      AppendFloat(scores[i], &json);
+      AppendFloat(scores[i].value, &json);
       json.push_back('}');
     }
     json.push_back(']');
@@ -68,7 +80,7 @@ std::string RerankJson(const RerankCall& call, const std::vector<v1::EmbedRespon
     for (const size_t i : Ranked(scores, call.top_n)) {
       absl::StrAppend(&json, is_first ? "" : ",", R"({"index":)", i, R"(,"relevance_score":)");
       is_first = false;
-      AppendFloat(scores[i], &json);
+      AppendFloat(scores[i].value, &json);
       if (!call.documents.empty()) {
         absl::StrAppend(&json, R"(,"document":)", call.documents[i]);
       }

@@ -79,6 +79,17 @@ absl::Status ReadDocument(const Json& document, const std::string& path, std::st
   return NeedText(document, "text", path, text);
 }
 
+// The same of a text of a pair, whose object has nothing else: no answer would show it.
+absl::Status ReadPairText(const Json& value, const std::string& path, std::string* text) {
+  RETURN_IF_ERROR(ReadDocument(value, path, text));
+  if (!value.is_object()) return absl::OkStatus();
+  for (const auto& [name, member] : value.items()) {
+    if (name == "text" || member.is_null()) continue;
+    return protocol::FieldError(absl::StrCat(path, ".", name), "is not read; the text alone is");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadDocuments(const Json& body, RerankCall* call) {
   std::optional<std::string> query;
   RETURN_IF_ERROR(Read(body, "query", &query));
@@ -113,12 +124,12 @@ absl::Status ReadTexts(const Json& body, const std::string& name, bool* is_array
   *is_array = value->is_array();
   if (!*is_array) {
     texts->emplace_back();
-    return ReadDocument(*value, name, &texts->back());
+    return ReadPairText(*value, name, &texts->back());
   }
   RETURN_IF_ERROR(CheckCount(name, *value));
   for (size_t i = 0; i < value->size(); ++i) {
     texts->emplace_back();
-    RETURN_IF_ERROR(ReadDocument((*value)[i], absl::StrCat(name, "[", i, "]"), &texts->back()));
+    RETURN_IF_ERROR(ReadPairText((*value)[i], absl::StrCat(name, "[", i, "]"), &texts->back()));
   }
   return absl::OkStatus();
 }

@@ -267,9 +267,6 @@ absl::StatusOr<std::shared_ptr<const Adapter>> Adapter::Make(std::span<const Ada
   for (const Shard& shard : shards) {
     adapter->ranks_.push_back(
         LayOutLayers(fitted, config, shard, TypeOf(modules), arena, /*fills=*/true));
-    for (const AdapterLayer& layer : adapter->ranks_.back()) {
-      adapter->width_ = std::max(adapter->width_, *std::ranges::max_element(layer.widths));
-    }
   }
   adapter->digest_ = DigestModules(modules);
   return adapter;

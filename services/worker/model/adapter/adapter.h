@@ -27,6 +27,7 @@ inline constexpr size_t kNumAdapterInputs = 4;
 enum class AdaptedMatrix : uint8_t { kQ, kK, kV, kOutputGate, kO, kGate, kUp, kDown };
 inline constexpr size_t kNumAdaptedMatrices = 8;
 
+// The input that a matrix reads.
 AdapterInput InputOf(AdaptedMatrix matrix);
 
 // One rank's part of an adapter in a layer. What the layer does not have is empty.
@@ -64,8 +65,6 @@ class Adapter {
 
   // The layers of a rank.
   std::span<const AdapterLayer> layers(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
-  // The largest of the layers' widths.
-  int width() const { return width_; }
   // Of all that an answer depends on: matrices and factors.
   const Digest128& digest() const { return digest_; }
   int64_t bytes() const { return bytes_; }
@@ -78,7 +77,6 @@ class Adapter {
   std::unique_ptr<std::byte[], Free> memory_;
   int64_t bytes_ = 0;
   std::vector<std::vector<AdapterLayer>> ranks_;
-  int width_ = 0;
   Digest128 digest_;
 };
 

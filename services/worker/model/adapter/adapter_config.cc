@@ -105,9 +105,7 @@ absl::Status CheckFixed(JsonObject& json) {
 // A list of strings; nothing where there is a string in its place.
 absl::StatusOr<std::optional<std::vector<std::string>>> ReadTargets(const JsonObject& json) {
   const nlohmann::json& value = json.Raw("target_modules");
-  if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostPatternBytes) {
-    return std::nullopt;
-  }
+  if (value.is_string()) return std::nullopt;
   std::vector<std::string> targets;
   bool is_right = value.is_array() && !value.empty() && value.size() <= kMostTargets;
   for (size_t i = 0; is_right && i < value.size(); ++i) {
@@ -115,10 +113,9 @@ absl::StatusOr<std::optional<std::vector<std::string>>> ReadTargets(const JsonOb
     if (is_right) targets.push_back(value[i].get<std::string>());
   }
   if (is_right) return targets;
-  return absl::InvalidArgumentError(
-      absl::StrCat(kName, ": target_modules is ", ShowJson(value),
-                   "; it must be a list of names, a regular expression of at most ",
-                   kMostPatternBytes, " bytes, or \"all-linear\""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      kName, ": target_modules is ", ShowJson(value), "; it must be a list of at most ",
+      kMostTargets, " names, a regular expression, or \"all-linear\""));
 }
 
 absl::StatusOr<std::optional<std::vector<int64_t>>> ReadLayers(const JsonObject& json) {
@@ -185,6 +182,9 @@ absl::StatusOr<std::vector<AdapterPattern>> ReadPatterns(const JsonObject& objec
     if (key.empty() || key.size() > kMostPatternBytes) {
       return error(Quoted(key), " has ", key.size(), " bytes; it must have from 1 to ",
                    kMostPatternBytes);
+    }
+    if (key.find("{,") != key.npos) {
+      return error(Quoted(key), " has \"{,\", a repetition in Python and text in RE2; write {0,");
     }
     auto expression =
         std::make_shared<const re2::RE2>(absl::StrCat("(.*\\.)?(", key, ")"), options);

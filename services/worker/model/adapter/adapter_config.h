@@ -39,15 +39,15 @@ class AdapterConfig {
   // false or empty.
   static absl::StatusOr<AdapterConfig> Parse(std::string_view text);
 
-  // The rank of the matrices of a module, and the factor of their product. `module` is PEFT's name,
-  // "model.layers.0.self_attn.q_proj". InvalidArgument where the module is none of target_modules
-  // or of layers_to_transform, or where keys of a pattern contradict each other. A regular
-  // expression in target_modules and the word "all-linear" leave it to the files which modules
-  // there are.
+  // The rank of the matrices of a module, and the factor of their product.
   struct Module {
     int rank = 0;
     double factor = 0;  // alpha / rank, or alpha / √rank
   };
+  // `module` is PEFT's name, "model.layers.0.self_attn.q_proj". InvalidArgument where the module is
+  // none of target_modules or of layers_to_transform, or where keys of a pattern contradict each
+  // other. A regular expression in target_modules and the word "all-linear" leave it to the files
+  // which modules there are.
   absl::StatusOr<Module> Find(std::string_view module) const;
 
  private:

@@ -94,6 +94,10 @@ absl::StatusOr<std::vector<AdapterModule>> PairTensors(const AdapterConfig& conf
   if (pairs.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(kTensors, ": has no tensors"));
   }
+  if (pairs.size() > kMaxAdapterModules) {
+    return absl::InvalidArgumentError(absl::StrCat(kTensors, ": has ", pairs.size(),
+                                                   " modules; it may have ", kMaxAdapterModules));
+  }
   std::vector<AdapterModule> modules;
   for (const auto& [name, pair] : pairs) {
     if (pair.a == nullptr || pair.b == nullptr) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,10 +25,14 @@ struct AdapterModule {
   StoredTensor a, b;  // [rank, in] and [out, rank]; F32, F16 or BF16
 };
 
+// The number of modules that an adapter may have: each is looked for in the patterns of its
+// configuration.
+inline constexpr size_t kMaxAdapterModules = 4096;
+
 // Pairs the tensors of an adapter_model.safetensors and gives them their ranks and factors. The
 // names may say anything: InvalidArgument or Unimplemented name the tensor that has no pair,
-// another shape or type, or is none of a LoRA matrix. The modules are sorted by their names; the
-// views stay those of `tensors`.
+// another shape or type, or is none of a LoRA matrix, or tell that there are too many. The modules
+// are sorted by their names; the views stay those of `tensors`.
 absl::StatusOr<std::vector<AdapterModule>> PairTensors(const AdapterConfig& config,
                                                        std::span<const StoredTensor> tensors);
 

@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/model/adapter/adapter_pool.h"
 
-#include "absl/strings/str_cat.h"
 #include "services/base/check.h"
 #include "services/base/status_macros.h"
 
 namespace continuo::model {
 
 absl::StatusOr<std::shared_ptr<const AdapterLease>> AdapterPool::Load(const std::string& dir) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (static_cast<int>(adapters_.size()) + num_loading_ >= most_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("there are ", most_, " adapters in memory, as many as there may be"));
-    }
-    ++num_loading_;
-  }
-  const auto read = [&]() -> absl::StatusOr<std::shared_ptr<const Adapter>> {
-    ASSIGN_OR_RETURN(const AdapterFiles files, AdapterFiles::Open(dir));
-    return Adapter::Make(files.modules(), config_, shards_);
-  };
-  const absl::StatusOr<std::shared_ptr<const Adapter>> adapter = read();
+  ASSIGN_OR_RETURN(const AdapterFiles files, AdapterFiles::Open(dir));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Adapter> adapter,
+                   Adapter::Make(files.modules(), config_, shards_));
   absl::MutexLock lock(&mutex_);
-  --num_loading_;
-  RETURN_IF_ERROR(adapter.status());
   const int32_t id = next_id_++;
-  adapters_.emplace(id, *adapter);
+  adapters_.emplace(id, adapter);
   return std::shared_ptr<const AdapterLease>(
-      new AdapterLease{id, *adapter}, [pool = shared_from_this()](const AdapterLease* lease) {
+      new AdapterLease{id, adapter}, [pool = shared_from_this()](const AdapterLease* lease) {
         {
           absl::MutexLock lock(&pool->mutex_);
           pool->adapters_.erase(lease->id);

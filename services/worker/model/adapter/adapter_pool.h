@@ -24,30 +24,24 @@ struct AdapterLease {
   std::shared_ptr<const Adapter> adapter;
 };
 
-// The adapters of one model that are in memory, at most so many at a time. Thread-safe.
+// The adapters of one model that are in memory. Thread-safe.
 class AdapterPool : public std::enable_shared_from_this<AdapterPool> {
  public:
   // Owned by a shared_ptr.
-  AdapterPool(ModelConfig config, std::vector<Shard> shards, int most)
-      : config_(std::move(config)), shards_(std::move(shards)), most_(most) {}
+  AdapterPool(ModelConfig config, std::vector<Shard> shards)
+      : config_(std::move(config)), shards_(std::move(shards)) {}
 
-  // Reads the adapter of a folder; errors are those of AdapterFiles and Adapter, and
-  // ResourceExhausted where there are as many as there may be. It leaves the pool when the last
-  // copy of the result is gone.
+  // Reads the adapter of a folder; errors are those of AdapterFiles and Adapter. It leaves the pool
+  // when the last copy of the result is gone.
   absl::StatusOr<std::shared_ptr<const AdapterLease>> Load(const std::string& dir);
 
   // The adapter of a lease that is held.
   std::shared_ptr<const Adapter> Find(int32_t id) const;
 
-  const ModelConfig& config() const { return config_; }
-  const std::vector<Shard>& shards() const { return shards_; }
-
  private:
   const ModelConfig config_;
   const std::vector<Shard> shards_;
-  const int most_;
   mutable absl::Mutex mutex_;
-  int num_loading_ ABSL_GUARDED_BY(mutex_) = 0;
   int32_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<int32_t, std::shared_ptr<const Adapter>> adapters_ ABSL_GUARDED_BY(mutex_);
 };

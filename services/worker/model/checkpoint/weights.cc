@@ -294,8 +294,7 @@ absl::Status CheckTiedHead(const ModelConfig& config, const Checkpoint& checkpoi
 }  // namespace
 
 const StoredTensor* FindHead(const ModelConfig& config, const Checkpoint& checkpoint) {
-  const StoredTensor* const head = config.tied_embeddings ? nullptr : checkpoint.Find(kHead);
-  if (head != nullptr) return head;
+  if (!config.tied_embeddings) return checkpoint.Find(kHead);
   ModelWeights places;
   return checkpoint.Find(ListWeights(config, places).front().name);
 }

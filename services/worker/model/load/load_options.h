@@ -69,8 +69,9 @@ struct LoadOptions {
   // The files' module for multi-token prediction is read, too, for an engine::MtpDrafter.
   bool reads_mtp = false;
   // Steps read final hidden states and sample nothing, as those of embedding models do. The files
-  // need no head then.
+  // need no head then, unless scores are made of its rows.
   bool reads_states = false;
+  bool needs_head = false;
   int tensor_parallel = 1;      // ranks: 1, 2, 4 or 8; on CUDA devices one on each, or 1 for that
   int max_batch_tokens = 2048;  // of one step
   // CUDA: run warm-up steps with up to this many sequences, measure their memory, and give the KV

@@ -136,8 +136,10 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
         "scores and no tokens; --task=score serves it");
   }
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
-  // The head is not read; it counts as the embedding where the files leave it out.
-  if (options.reads_states && !HasHead(checkpoint)) config.tied_embeddings = true;
+  // A head that nobody reads counts as the embedding where the files leave it out.
+  if (options.reads_states && !options.needs_head && !HasHead(checkpoint)) {
+    config.tied_embeddings = true;
+  }
   RETURN_IF_ERROR(CheckWeights(config, checkpoint));
   config.warnings.insert(config.warnings.end(), checkpoint.warnings().begin(),
                          checkpoint.warnings().end());

@@ -98,8 +98,7 @@ absl::StatusOr<std::vector<kernels::Replica::Rank>> ModelLoader::MakeRanks() {
 
 absl::Status ModelLoader::LoadAdapters() {
   if (options_.adapters.empty()) return absl::OkStatus();
-  model_.adapter_pool = std::make_shared<AdapterPool>(plan_.config, plan_.shards,
-                                                      static_cast<int>(options_.adapters.size()));
+  model_.adapter_pool = std::make_shared<AdapterPool>(plan_.config, plan_.shards);
   for (const AdapterSource& source : options_.adapters) {
     const auto lease = model_.adapter_pool->Load(source.dir);
     RETURN_IF_ERROR(AdapterError(source.name, lease.status()));

@@ -6,15 +6,16 @@
 namespace continuo::server {
 
 std::shared_ptr<EmbedSession> EmbedSession::Create(EmbedWork work, Hooks hooks, WorkPool* pool,
-                                                   const ServedModel* model) {
+                                                   std::shared_ptr<const ServedModel> model) {
   return std::shared_ptr<EmbedSession>(
-      new EmbedSession(std::move(work), std::move(hooks), pool, model));
+      new EmbedSession(std::move(work), std::move(hooks), pool, std::move(model)));
 }
 
-EmbedSession::EmbedSession(EmbedWork work, Hooks hooks, WorkPool* pool, const ServedModel* model)
+EmbedSession::EmbedSession(EmbedWork work, Hooks hooks, WorkPool* pool,
+                           std::shared_ptr<const ServedModel> model)
     : hooks_(std::move(hooks)),
       pool_(pool),
-      model_(model),
+      model_(std::move(model)),
       dimensions_(work.dimensions),
       normalises_(work.normalises),
       requests_(std::move(work.requests)) {
@@ -84,7 +85,9 @@ void EmbedSession::Take(size_t input, engine::RequestEvent event) {
   v1::Embedding& embedding = *response_.mutable_embeddings(static_cast<int>(input));
   if (!event.state.empty()) {
     if (model_->score != nullptr) {
-      embedding.add_values(model_->score->Apply(event.state));
+      const double logit = model_->score->Logit(event.state);
+      embedding.add_values(embedding::ScoreHead::ScoreOf(logit));
+      embedding.set_logit(logit);
     } else {
       const std::vector<float> vector =
           model_->embedding->Apply(event.state, dimensions_, normalises_);

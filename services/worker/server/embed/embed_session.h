@@ -41,10 +41,10 @@ class EmbedSession : public std::enable_shared_from_this<EmbedSession> {
     std::function<void(absl::StatusOr<v1::EmbedResponse> response)> finish;
   };
 
-  // `work` has requests with ids, which stay there for TakeRequests. Pool and model outlive the
+  // `work` has requests with ids, which stay there for TakeRequests. The pool outlives the
   // session's work, which ends with `finish`.
   static std::shared_ptr<EmbedSession> Create(EmbedWork work, Hooks hooks, WorkPool* pool,
-                                              const ServedModel* model);
+                                              std::shared_ptr<const ServedModel> model);
 
   // Returns the requests for the engine; their sinks hold the session.
   std::vector<std::pair<engine::Request, engine::RequestSink>> TakeRequests();
@@ -54,7 +54,8 @@ class EmbedSession : public std::enable_shared_from_this<EmbedSession> {
   const EmbedReport& report() const { return report_; }
 
  private:
-  EmbedSession(EmbedWork work, Hooks hooks, WorkPool* pool, const ServedModel* model);
+  EmbedSession(EmbedWork work, Hooks hooks, WorkPool* pool,
+               std::shared_ptr<const ServedModel> model);
   // Called on the engine's thread; only notes the event and wakes the pool.
   void OnEvent(size_t input, engine::RequestEvent event);
   void Process();
@@ -62,7 +63,7 @@ class EmbedSession : public std::enable_shared_from_this<EmbedSession> {
 
   const Hooks hooks_;
   WorkPool* const pool_;
-  const ServedModel* const model_;
+  const std::shared_ptr<const ServedModel> model_;
   const int dimensions_;
   const bool normalises_;
   std::vector<engine::Request> requests_;  // until TakeRequests

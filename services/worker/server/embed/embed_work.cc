@@ -116,38 +116,72 @@ size_t CommonSuffix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return n;
 }
 
-// Cuts the document, whose tokens are those between the ones that the texts in front and behind
-// have alone; spaces in front of it are its own. Thus it is the same whether it is cut or not.
-absl::Status CutDocument(const v1::EmbedRequest& request, const RenderedPair& pair,
-                         const std::string& field, const ServedModel& model,
-                         std::vector<int32_t>& tokens) {
-  text::RenderedChat front = {.text = pair.chat.text.substr(0, pair.document_begin)},
-                     back = {.text = pair.chat.text.substr(pair.document_end)};
+// Where the tokens of a prompt's document lie.
+struct DocumentPlace {
+  size_t before = 0, behind = 0;  // the tokens in front of it and behind it
+};
+
+// The document's tokens are those between the ones that the texts in front and behind have alone;
+// spaces in front of it are its own. Thus it is the same whether it is cut or not.
+absl::StatusOr<DocumentPlace> FindDocument(const RenderedPair& pair, const std::string& field,
+                                           const ServedModel& model,
+                                           std::span<const int32_t> tokens) {
+  if (pair.document_begin == pair.document_end) return DocumentPlace{.before = tokens.size()};
+  const std::string_view text = pair.chat.text;
+  text::RenderedChat front = {.text = std::string(text.substr(0, pair.document_begin))};
   front.text.resize(front.text.find_last_not_of(" \n") + 1);
+  // The text behind alone, and behind a letter that the document does not end with: a tokenizer may
+  // mark where a text begins.
+  text::RenderedChat back = {.text = std::string(text.substr(pair.document_end))};
+  const char letter = text[pair.document_end - 1] == 'x' ? 'y' : 'x';
+  text::RenderedChat after_letter = {.text = letter + back.text};
   for (const auto& [begin, end] : pair.chat.content) {
-    if (begin >= pair.document_begin) break;
-    front.content.push_back({std::min(begin, front.text.size()), std::min(end, front.text.size())});
+    if (begin < pair.document_begin) {
+      front.content.push_back(
+          {std::min(begin, front.text.size()), std::min(end, front.text.size())});
+    } else if (begin >= pair.document_end) {
+      const size_t shift = pair.document_end;
+      back.content.push_back({begin - shift, end - shift});
+      after_letter.content.push_back({begin - shift + 1, end - shift + 1});
+    }
   }
   ASSIGN_OR_RETURN(const auto front_tokens, EncodeRendered(field, front, true, model));
   ASSIGN_OR_RETURN(const auto back_tokens, EncodeRendered(field, back, true, model));
-  const size_t before = CommonPrefix(tokens, front_tokens);
-  const size_t behind = CommonSuffix(std::span(tokens).subspan(before), back_tokens);
+  ASSIGN_OR_RETURN(const auto letter_tokens, EncodeRendered(field, after_letter, true, model));
+  DocumentPlace place = {.before = CommonPrefix(tokens, front_tokens)};
+  const std::span<const int32_t> rest = tokens.subspan(place.before);
+  place.behind = std::max(CommonSuffix(rest, back_tokens), CommonSuffix(rest, letter_tokens));
+  return place;
+}
+
+// Cuts the document as the request asks for.
+absl::Status CutDocument(const v1::EmbedRequest& request, const RenderedPair& pair,
+                         const std::string& field, const ServedModel& model,
+                         std::vector<int32_t>& tokens) {
+  const auto limit = static_cast<size_t>(model.max_context_tokens);
+  const size_t asked = request.truncation().max_tokens();
+  const size_t most = asked == 0 ? limit : std::min(asked, limit);
+  if (!pair.is_cuttable) {
+    const bool has_room = !request.has_truncation() || tokens.size() <= most;
+    if (request.max_document_tokens() == 0 && has_room) return absl::OkStatus();
+    return protocol::FieldError(field,
+                                "the model's template shows it changed, so that it cannot be cut");
+  }
+  ASSIGN_OR_RETURN(const DocumentPlace place, FindDocument(pair, field, model, tokens));
+  const auto& [before, behind] = place;
   const size_t beside = before + behind;
   const auto begin = tokens.begin() + static_cast<ptrdiff_t>(before);
   const auto end = tokens.end() - static_cast<ptrdiff_t>(behind);
   std::vector<int32_t> document(begin, end);
-  if (const uint32_t most = request.max_document_tokens(); most > 0) {
-    Cut(document, most, /*keep_first=*/true);
+  if (request.max_document_tokens() > 0) {
+    Cut(document, request.max_document_tokens(), /*keep_first=*/true);
   }
   if (request.has_truncation()) {
-    const auto limit = static_cast<size_t>(model.max_context_tokens);
-    const size_t asked = request.truncation().max_tokens();
-    if (asked != 0 && asked <= beside) {
+    if (asked != 0 && (asked < beside || (asked == beside && !document.empty()))) {
       return protocol::FieldError("truncation.max_tokens",
                                   absl::StrCat(asked, " leaves nothing of a document beside the ",
                                                beside, " tokens of query and template"));
     }
-    const size_t most = asked == 0 ? limit : std::min(asked, limit);
     // What is too long without a document is refused by the caller.
     if (most > beside) Cut(document, most - beside, request.truncation().keep_first());
   }

@@ -88,7 +88,7 @@ absl::Status EmbedCall::Start() {
       {.cancel = [engine](engine::RequestId input,
                           absl::Status why) { engine->Cancel(input, std::move(why)); },
        .finish = [this](absl::StatusOr<v1::EmbedResponse> response) { End(std::move(response)); }},
-      worker_.delivery_pool, model_.get());
+      worker_.delivery_pool, model_);
   session_ = session;
   *cancelled_session_ = session;
   const std::shared_ptr<RequestControl> control = control_;

@@ -141,7 +141,7 @@ absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
   hooks.cancel = [engine, id = id_](absl::Status why) { engine->Cancel(id, std::move(why)); };
   hooks.cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); };
   session_ = GenerateSession::Create(generation, this, std::move(hooks), worker_.delivery_pool,
-                                     model_.get(), worker_.clock);
+                                     model_, worker_.clock);
   // The call may be gone as soon as the session has something to finish.
   const std::shared_ptr<GenerateSession> session = session_;
   const std::shared_ptr<RequestControl> control = control_;

@@ -24,8 +24,10 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options,
       metrics_host_(options.metrics_listen.substr(0, options.metrics_listen.rfind(':'))),
       spans_(options.spans),
       peers_(std::move(peers)),
-      runtime_({.worker = options.worker_name, .model_name = options.model_name}, clock,
-               options.end_patience, options.text_threads,
+      runtime_({.worker = options.worker_name,
+                .model_name = options.model_name,
+                .adapter_names = {options.adapter_names.begin(), options.adapter_names.end()}},
+               clock, options.end_patience, options.text_threads,
                [this](bool serving) {
                  if (common::GrpcServer* server = health_; server != nullptr) {
                    server->SetAllServing(serving);
@@ -130,9 +132,8 @@ void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
     const absl::Status status = engine_->Run();
     if (!status.ok()) on_failure(status);
   });
-  std::shared_ptr<ServedAdapters> served;
-  if (!adapters.empty()) served = std::make_shared<ServedAdapters>();
-  for (ServedModel& adapter : adapters) served->Add(std::move(adapter));
+  std::shared_ptr<const ServedAdapters> served;
+  if (!adapters.empty()) served = std::make_shared<const ServedAdapters>(std::move(adapters));
   runtime_.StartServing({std::move(model), std::move(served), engine_.get()});
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/pairs/pair_template.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,14 @@ constexpr std::string_view kInstruction =
 // What stands for the three texts where the chat template is tried.
 constexpr char kAnyQuery[] = "Where does Mira live?", kAnyDocument[] = "Mira lives in Oslo.",
                kAnyInstruction[] = "Find the answer.";
+
+// The text without the white space around it.
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\n\v\f\r";
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == text.npos) return "";
+  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+}
 
 void AddSpan(std::string_view content, text::RenderedChat& chat) {
   const size_t begin = chat.text.size();
@@ -62,20 +72,50 @@ absl::StatusOr<text::RenderedChat> PairTemplate::RenderChat(const std::string& q
 std::optional<PairTemplate::Shape> PairTemplate::Probe(const std::string& instruction) const {
   const absl::StatusOr<text::RenderedChat> chat = RenderChat(kAnyQuery, kAnyDocument, instruction);
   if (!chat.ok()) return std::nullopt;
-  Shape shape = {.num_spans = chat->content.size()};
-  size_t queries = 0, documents = 0, instructions = 0;
-  for (size_t i = 0; i < chat->content.size(); ++i) {
-    const auto& [begin, end] = chat->content[i];
+  Shape shape;
+  for (const auto& [begin, end] : chat->content) {
     const std::string_view content = std::string_view(chat->text).substr(begin, end - begin);
-    queries += content == kAnyQuery ? 1 : 0;
-    instructions += content == instruction ? 1 : 0;
-    if (content != kAnyDocument) continue;
-    ++documents;
-    shape.document = i;
+    shape.push_back(content == kAnyQuery      ? Part::kQuery
+                    : content == kAnyDocument ? Part::kDocument
+                    : content == instruction  ? Part::kInstruction
+                                              : Part::kOther);
   }
   const bool is_whole =
-      queries == 1 && documents == 1 && instructions == (instruction.empty() ? 0u : 1u);
-  return is_whole ? std::optional(shape) : std::nullopt;
+      std::ranges::count(shape, Part::kQuery) == 1 &&
+      std::ranges::count(shape, Part::kDocument) == 1 &&
+      std::ranges::count(shape, Part::kInstruction) == (instruction.empty() ? 0 : 1);
+  return is_whole ? std::optional(std::move(shape)) : std::nullopt;
+}
+
+void PairTemplate::FindDocument(const Shape& shape, std::string_view query,
+                                std::string_view document, std::string_view instruction,
+                                RenderedPair& pair) {
+  pair.document_begin = pair.document_end = pair.chat.text.size();
+  if (document.empty()) return;
+  const auto text_of = [&](Part part) {
+    return part == Part::kQuery      ? query
+           : part == Part::kDocument ? document
+           : part == Part::kOther    ? std::string_view("other")
+                                     : instruction;
+  };
+  // Of empty contents there are no spans, and of blank ones none where the template trims them.
+  for (const bool trims : {false, true}) {
+    std::vector<Part> shown;
+    for (const Part part : shape) {
+      const std::string_view text = text_of(part);
+      if (!(trims ? Trimmed(text) : text).empty()) shown.push_back(part);
+    }
+    if (shown.size() != pair.chat.content.size()) continue;
+    const auto at = std::ranges::find(shown, Part::kDocument);
+    if (at == shown.end()) return;  // blank
+    const auto& [begin, end] = pair.chat.content[static_cast<size_t>(at - shown.begin())];
+    const std::string_view text = std::string_view(pair.chat.text).substr(begin, end - begin);
+    if (Trimmed(text) != Trimmed(document)) break;
+    pair.document_begin = begin;
+    pair.document_end = end;
+    return;
+  }
+  pair.is_cuttable = false;
 }
 
 absl::StatusOr<PairTemplate> PairTemplate::Find(const text::TextModel& text,
@@ -86,7 +126,7 @@ absl::StatusOr<PairTemplate> PairTemplate::Find(const text::TextModel& text,
     pairs.plain_ = pairs.Probe("");
     pairs.instructed_ = pairs.Probe(kAnyInstruction);
   }
-  const bool is_built_in = !pairs.plain_.has_value() && !pairs.instructed_.has_value();
+  const bool is_built_in = pairs.is_built_in();
   if (is_built_in && architecture != kFamily) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no template for pairs of texts: the chat template does not show messages of the roles "
@@ -106,9 +146,7 @@ absl::StatusOr<RenderedPair> PairTemplate::Render(
     const std::string& query, const std::string& document,
     const std::optional<std::string>& instruction) const {
   const std::string& told = instruction.has_value() ? *instruction : instruction_;
-  if (!plain_.has_value() && !instructed_.has_value()) {
-    return RenderBuiltIn(query, document, told);
-  }
+  if (is_built_in()) return RenderBuiltIn(query, document, told);
   const std::optional<Shape>& shape = told.empty() ? plain_ : instructed_;
   if (!shape.has_value()) {
     return protocol::FieldError("instruction", told.empty() ? "the model's template needs one"
@@ -116,20 +154,12 @@ absl::StatusOr<RenderedPair> PairTemplate::Render(
   }
   RenderedPair pair;
   ASSIGN_OR_RETURN(pair.chat, RenderChat(query, document, told));
-  pair.document_begin = pair.document_end = pair.chat.text.size();
-  if (pair.chat.content.size() == shape->num_spans) {
-    const auto& [begin, end] = pair.chat.content[shape->document];
-    if (std::string_view(pair.chat.text).substr(begin, end - begin) == document) {
-      pair.document_begin = begin;
-      pair.document_end = end;
-    }
-  }
+  FindDocument(*shape, query, document, told, pair);
   return pair;
 }
 
 std::string PairTemplate::summary() const {
-  const bool is_built_in = !plain_.has_value() && !instructed_.has_value();
-  return absl::StrCat("pairs=", is_built_in ? "qwen3" : "chat", ",", instruction_.size(), ":",
+  return absl::StrCat("pairs=", is_built_in() ? "qwen3" : "chat", ",", instruction_.size(), ":",
                       instruction_);
 }
 

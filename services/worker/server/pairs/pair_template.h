@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/worker/text/text_model.h"
@@ -15,9 +16,11 @@ namespace continuo::server {
 // A pair as a model of scores reads it.
 struct RenderedPair {
   text::RenderedChat chat;
-  // The document's bytes of chat.text. Both are its size where the template shows the document in
-  // another way than as it is, so that it cannot be cut.
+  // The document's bytes of chat.text, as the template shows it: perhaps without the spaces around
+  // it. Equal where the document is empty or is_cuttable is false.
   size_t document_begin = 0, document_end = 0;
+  // False where the template shows the document changed, so that none of the text is known as it.
+  bool is_cuttable = true;
 };
 
 // Writes a query, a document and an instruction as a model of scores was trained to read them.
@@ -36,20 +39,27 @@ class PairTemplate {
   absl::StatusOr<RenderedPair> Render(const std::string& query, const std::string& document,
                                       const std::optional<std::string>& instruction) const;
 
+  // Where the text comes from, for people.
+  std::string_view source() const {
+    return is_built_in() ? "the model card of Qwen3-Reranker" : "the chat template";
+  }
   // What the text depends on beside the chat template. Part of the worker's fingerprint.
   std::string summary() const;
 
  private:
-  // How a chat template renders the messages of a pair.
-  struct Shape {
-    size_t num_spans = 0, document = 0;  // spans of contents, and which of them is the document's
-  };
+  enum class Part { kQuery, kDocument, kInstruction, kOther };
+  // How a chat template renders the messages of a pair: whose contents the spans are, in order.
+  using Shape = std::vector<Part>;
 
   PairTemplate(const text::TextModel* text, std::string instruction)
       : text_(text), instruction_(std::move(instruction)) {}
+  bool is_built_in() const { return !plain_.has_value() && !instructed_.has_value(); }
   absl::StatusOr<text::RenderedChat> RenderChat(const std::string& query,
                                                 const std::string& document,
                                                 const std::string& instruction) const;
+  // Sets the bytes of the document.
+  static void FindDocument(const Shape& shape, std::string_view query, std::string_view document,
+                           std::string_view instruction, RenderedPair& pair);
   // Nothing where the chat template does not show all three once, and as they are.
   std::optional<Shape> Probe(const std::string& instruction) const;
 

@@ -2,6 +2,7 @@
 #include "services/worker/server/runtime/load_report.h"
 
 #include <cstdint>
+#include <string>
 
 namespace continuo::server {
 
@@ -14,7 +15,10 @@ v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerS
   load.set_health(state == v1::WORKER_STATE_SERVING && !hung ? v1::WORKER_HEALTH_SERVING
                                                              : v1::WORKER_HEALTH_NOT_SERVING);
   load.set_model(identity.model_name);
-  if (serving == nullptr) return load;
+  if (serving == nullptr) {
+    for (const std::string& name : identity.adapter_names) load.add_adapters()->set_model(name);
+    return load;
+  }
   load.set_fingerprint(serving->model.fingerprint);
   load.set_tokenizer_fingerprint(serving->model.tokenizer_fingerprint);
   if (serving->adapters != nullptr) {

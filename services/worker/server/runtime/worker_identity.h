@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <set>
 #include <string>
 
 namespace continuo::server {
@@ -10,6 +11,7 @@ struct WorkerIdentity {
   std::string worker;       // name of this worker, for people and metrics
   std::string incarnation;  // of this process; another one after a restart
   std::string model_name;
+  std::set<std::string> adapter_names;  // of the LoRA adapters that it will serve
 };
 
 }  // namespace continuo::server

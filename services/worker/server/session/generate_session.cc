@@ -12,19 +12,18 @@
 
 namespace continuo::server {
 
-std::shared_ptr<GenerateSession> GenerateSession::Create(Generation& generation,
-                                                         ResponseWriter* writer, SessionHooks hooks,
-                                                         WorkPool* pool, const ServedModel* model,
-                                                         const Clock* clock,
-                                                         size_t max_unread_bytes) {
+std::shared_ptr<GenerateSession> GenerateSession::Create(
+    Generation& generation, ResponseWriter* writer, SessionHooks hooks, WorkPool* pool,
+    std::shared_ptr<const ServedModel> model, const Clock* clock, size_t max_unread_bytes) {
   return std::shared_ptr<GenerateSession>(new GenerateSession(
-      generation, writer, std::move(hooks), pool, model, clock, max_unread_bytes));
+      generation, writer, std::move(hooks), pool, std::move(model), clock, max_unread_bytes));
 }
 
 GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer, SessionHooks hooks,
-                                 WorkPool* pool, const ServedModel* model, const Clock* clock,
-                                 size_t max_unread_bytes)
-    : writer_(writer),
+                                 WorkPool* pool, std::shared_ptr<const ServedModel> model,
+                                 const Clock* clock, size_t max_unread_bytes)
+    : model_(std::move(model)),
+      writer_(writer),
       hooks_(std::move(hooks)),
       pool_(pool),
       clock_(clock),
@@ -44,7 +43,7 @@ GenerateSession::GenerateSession(Generation& generation, ResponseWriter* writer,
       migrations_(generation.accepted.migrations()),
       inexact_(generation.accepted.inexact()),
       queue_(std::move(generation.accepted), generation.next_sequence,
-             static_cast<int>(sequences_.size()), generation.collect, model) {
+             static_cast<int>(sequences_.size()), generation.collect, model_.get()) {
   if (generation.request.num_prompt_logprobs >= 0 || generation.want_prompt_tokens) {
     prompt_ = generation.request.prompt;
   }

@@ -66,11 +66,12 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
  public:
   static constexpr size_t kMaxUnreadBytes = 64 << 20;
 
-  // Takes all of `generation` except its request, which is left for the engine. Writer, pool, model
-  // and clock outlive the session's work, which ends with the writer's Finish.
+  // Takes all of `generation` except its request, which is left for the engine. Writer, pool and
+  // clock outlive the session's work, which ends with the writer's Finish.
   static std::shared_ptr<GenerateSession> Create(Generation& generation, ResponseWriter* writer,
                                                  SessionHooks hooks, WorkPool* pool,
-                                                 const ServedModel* model, const Clock* clock,
+                                                 std::shared_ptr<const ServedModel> model,
+                                                 const Clock* clock,
                                                  size_t max_unread_bytes = kMaxUnreadBytes);
 
   // False if nothing is left to compute because everything was received before. The caller then
@@ -88,7 +89,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
 
  private:
   GenerateSession(Generation& generation, ResponseWriter* writer, SessionHooks hooks,
-                  WorkPool* pool, const ServedModel* model, const Clock* clock,
+                  WorkPool* pool, std::shared_ptr<const ServedModel> model, const Clock* clock,
                   size_t max_unread_bytes);
 
   void Deliver();
@@ -101,6 +102,7 @@ class GenerateSession : public std::enable_shared_from_this<GenerateSession> {
   static size_t BytesOf(const engine::RequestEvent& event);
 
   // Set by the constructor.
+  const std::shared_ptr<const ServedModel> model_;  // of which rules, format and queue have parts
   ResponseWriter* const writer_;
   const SessionHooks hooks_;
   WorkPool* const pool_;

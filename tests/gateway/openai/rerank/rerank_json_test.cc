@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,7 +18,10 @@ using Json = nlohmann::json;
 std::vector<v1::EmbedResponse> ResponsesOf(const std::vector<float>& scores) {
   std::vector<v1::EmbedResponse> responses(2);
   for (size_t i = 0; i < scores.size(); ++i) {
-    responses[i % 2 == 0 && i > 0 ? 1 : i > 1 ? 1 : 0].add_embeddings()->add_values(scores[i]);
+    v1::Embedding& embedding = *responses[i > 1 ? 1 : 0].add_embeddings();
+    embedding.add_values(scores[i]);
+    const auto p = static_cast<double>(scores[i]);
+    embedding.set_logit(std::log(p) - std::log1p(-p));
   }
   responses[0].mutable_usage()->set_prompt_tokens(5);
   responses[1].mutable_usage()->set_prompt_tokens(7);
@@ -38,6 +42,21 @@ TEST(RerankJsonTest, TheBestDocumentsComeFirst) {
       "meta":{"api_version":{"version":"1"},"tokens":{"input_tokens":12,"output_tokens":0}},
       "usage":{"prompt_tokens":12,"total_tokens":12}})"));
   EXPECT_LE(json.size(), RerankJsonBytes(call));
+}
+
+// From a logit of about 17.4 on a score is 1 as a float.
+TEST(RerankJsonTest, EqualScoresAreOrderedByTheirLogits) {
+  std::vector<v1::EmbedResponse> responses = ResponsesOf({1, 1, 0, 1});
+  const double logits[] = {18, 25, -200, 25};
+  for (int i = 0; i < 4; ++i) {
+    responses[i > 1 ? 1 : 0].mutable_embeddings(i % 2)->set_logit(logits[i]);
+  }
+  const Json answer =
+      Json::parse(RerankJson(CallOf(ScoreForm::kRerank, 4), responses, "i", "m", 0));
+  std::vector<int> order;
+  for (const Json& result : answer["results"]) order.push_back(result["index"]);
+  EXPECT_EQ(order, (std::vector<int>{1, 3, 0, 2}));
+  EXPECT_EQ(answer["results"][0]["relevance_score"], 1);
 }
 
 TEST(RerankJsonTest, NumbersReadAsTheSameFloat) {

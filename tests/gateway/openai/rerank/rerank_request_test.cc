@@ -80,6 +80,11 @@ TEST(RerankRequestTest, ScoresAreOfOneQueryOrAsManyAsDocuments) {
             "queries");
   EXPECT_EQ(protocol::FieldOf(ErrorOf(R"({"text_1":"p","documents":["a"]})", kScore)), "queries");
   EXPECT_EQ(protocol::FieldOf(ErrorOf(R"({"queries":"p"})", kScore)), "documents");
+  EXPECT_THAT(Parse(R"({"text_1":{"text":"q","image":null},"text_2":"a"})", kScore).queries,
+              ElementsAre("q"));
+  EXPECT_EQ(
+      protocol::FieldOf(ErrorOf(R"({"text_1":"q","text_2":[{"text":"a","image":"b"}]})", kScore)),
+      "text_2[0].image");
 }
 
 TEST(RerankRequestTest, WhatIsWrongIsNamed) {

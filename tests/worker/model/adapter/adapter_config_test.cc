@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
 namespace continuo::model {
@@ -88,7 +89,10 @@ TEST(AdapterConfigTest, ListedModulesAndLayersAreTheOnlyOnes) {
   EXPECT_FALSE(Parse(json)->Find(kQ).ok());
   EXPECT_TRUE(Parse(json)->Find(kV).ok());
   json = Published();
-  for (const char* text : {"all-linear", ".*(q_proj|up_proj)"}) {
+  // Tools write all names, one after the other.
+  std::string all = ".*(q_proj";
+  for (int i = 0; i < 200; ++i) all += absl::StrCat("|layers.", i, ".up_proj");
+  for (const std::string& text : {std::string("all-linear"), all + ")"}) {
     json["target_modules"] = text;
     EXPECT_TRUE(Parse(json)->Find("model.layers.3.mlp.up_proj").ok()) << text;
   }
@@ -158,6 +162,7 @@ TEST(AdapterConfigTest, WrongValuesAreRefusedWithTheField) {
                {"rank_pattern", "{\"(\": 4}"},
                {"rank_pattern", "{\"a)|(b\": 4}"},
                {"rank_pattern", "{\"(?=q)q_proj\": 4}"},
+               {"alpha_pattern", "{\"layers.[0-9]{,2}.q_proj\": 4}"},
                {"alpha_pattern", "{\"q_proj\": \"x\"}"}};
   for (const auto& [field, value] : cases) {
     nlohmann::json json = Published();

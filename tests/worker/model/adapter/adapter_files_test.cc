@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/worker/model/adapter/adapter.h"
 #include "services/worker/model/description/config.h"
 #include "tests/testing/temp_folder.h"
@@ -218,6 +219,26 @@ TEST(AdapterFilesTest, TheDigestIsOfAllThatMatters) {
   EXPECT_NE(digest({.seed = 2}), own);
   EXPECT_NE(digest({.targets = {"q_proj"}}), own);
   EXPECT_NE(digest({.more = {{"alpha_pattern", {{"q_proj", 1}}}}}), own);
+}
+
+TEST(AdapterFilesTest, TheNumberOfModulesHasALimit) {
+  const auto config = AdapterConfig::Parse(
+      R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": "all-linear"})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  std::vector<StoredTensor> tensors;
+  const auto add = [&](size_t i) {
+    for (const char* matrix : {"A", "B"}) {
+      StoredTensor& tensor = tensors.emplace_back();
+      tensor.name = absl::StrCat("base_model.model.m", i, ".lora_", matrix, ".weight");
+      tensor.dtype = "F32";
+      tensor.shape = {1, 1};
+    }
+  };
+  for (size_t i = 0; i < kMaxAdapterModules; ++i) add(i);
+  EXPECT_TRUE(PairTensors(*config, tensors).ok());
+  add(kMaxAdapterModules);
+  EXPECT_THAT(std::string(PairTensors(*config, tensors).status().message()),
+              HasSubstr("has 4097 modules"));
 }
 
 }  // namespace

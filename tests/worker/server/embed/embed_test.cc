@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 #include "services/worker/server/embed/embed_session.h"
@@ -202,22 +203,27 @@ TEST(EmbedTextTest, SpecialTokensSurviveACut) {
 class ScoreTest : public EmbedTest {
  protected:
   ScoreTest() {
-    nlohmann::json config = {
-        {"chat_template", "{{ messages[-2].content }}>{{ messages[-1].content }}."}};
+    UseTemplate("{{ messages[-2].content }}>{{ messages[-1].content }}.");
+    model_.embedding = nullptr;
+    model_.score = LoadScore();
+    request_.clear_inputs();
+    Add("q", "abcde");
+  }
+  // The template of pairs from now on, and the tokenizer.
+  void UseTemplate(const std::string& chat_template, const std::string& tokenizer = "byte_level") {
+    const nlohmann::json config = {{"chat_template", chat_template}};
     for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
-      std::ifstream in(testing::SourcePath("tests/worker/text/testdata/byte_level/") + file);
+      std::ifstream in(
+          testing::SourcePath(absl::StrCat("tests/worker/text/testdata/", tokenizer, "/", file)));
       nlohmann::json content = nlohmann::json::parse(in);
       if (file == std::string("tokenizer_config.json")) content.update(config);
       std::ofstream(folder_.path() / file) << content;
     }
     pairs_text_ = *text::TextModel::Open(folder_.path().string());
     model_.text = pairs_text_.get();
-    model_.embedding = nullptr;
-    model_.score = LoadScore();
+    model_.vocab_size = pairs_text_->vocab_size();
     model_.pairs =
         std::make_shared<PairTemplate>(*PairTemplate::Find(*pairs_text_, "FakeForCausalLM", ""));
-    request_.clear_inputs();
-    Add("q", "abcde");
   }
   // A head of scores of one number, 1.
   std::shared_ptr<const embedding::ScoreHead> LoadScore() {
@@ -274,6 +280,68 @@ TEST_F(ScoreTest, TheDocumentAloneIsCut) {
   EXPECT_EQ(PromptOf(), "q>a.") << "the smaller one holds";
   request_.mutable_truncation()->set_max_tokens(3);
   EXPECT_THAT(ErrorOf(), AllOf(HasSubstr("truncation.max_tokens"), HasSubstr("the 3 tokens")));
+}
+
+TEST_F(ScoreTest, ADocumentIsCutAsTheTemplateShowsIt) {
+  UseTemplate("{{ messages[-2].content }}>{{ messages[-1].content | trim }}. \n\n");
+  request_.clear_inputs();
+  Add("q", " abcde\n");
+  Add("", "abcde");
+  Add("q", "");
+  Add("q", " \n ");
+  request_.set_max_document_tokens(3);
+  EXPECT_EQ(PromptOf(0), "q>abc. \n");
+  EXPECT_EQ(PromptOf(1), ">abc. \n");
+  EXPECT_EQ(PromptOf(2), "q>. \n");
+  EXPECT_EQ(PromptOf(3), "q>. \n");
+  request_.clear_max_document_tokens();
+  request_.mutable_truncation()->set_max_tokens(6);
+  EXPECT_EQ(PromptOf(0), "q>e. \n") << "spaces behind the template are no document";
+  request_.mutable_truncation()->set_max_tokens(5);
+  EXPECT_THAT(ErrorOf(), HasSubstr("truncation.max_tokens"));
+}
+
+TEST_F(ScoreTest, ADocumentThatIsShownChangedIsNotCutInSilence) {
+  UseTemplate("{{ messages[-2].content }}>{{ messages[-1].content | replace('z', 'bb') }}.");
+  request_.clear_inputs();
+  Add("q", "zbcde");
+  Add("q", "efg");
+  EXPECT_EQ(PromptOf(0), "q>bbbcde.");
+  request_.set_max_document_tokens(9);
+  const absl::Status refused = Prepare().status();
+  EXPECT_EQ(protocol::FieldOf(refused), "inputs[0].pair.document") << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot be cut"));
+  request_.clear_max_document_tokens();
+  request_.mutable_truncation()->set_max_tokens(9);
+  EXPECT_EQ(PromptOf(0), "q>bbbcde.") << "it is short enough";
+  request_.mutable_truncation()->set_max_tokens(8);
+  EXPECT_THAT(ErrorOf(), HasSubstr("cannot be cut"));
+}
+
+// The query is text behind the document, too, so that all of it is told from the document.
+TEST_F(ScoreTest, AQueryBehindTheDocumentIsNotCut) {
+  UseTemplate("{{ messages[-1].content }}>{{ messages[-2].content }}.");
+  const std::string end(pairs_text_->TokenBytesKeepSpecial(testing::kEos));
+  ASSERT_FALSE(end.empty());
+  request_.clear_inputs();
+  Add("a" + end + "b", "cdefg");
+  request_.set_max_document_tokens(1);
+  EXPECT_EQ(PromptOf(), "c>a" + end + "b.");
+}
+
+// Where a text begins, this tokenizer writes a space.
+TEST_F(ScoreTest, WhatIsBehindTheDocumentIsKnownWhereTextsBeginWithASpace) {
+  UseTemplate("{{ messages[-2].content }} / {{ messages[-1].content }} [S]", "byte_fallback");
+  request_.clear_inputs();
+  Add("hello", "there");
+  Add("hello", "there hello there hello");
+  const auto whole = Prepare();
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  request_.set_max_document_tokens(3);  // "there"
+  const auto cut = Prepare();
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(cut->requests[0].prompt, whole->requests[0].prompt);
+  EXPECT_EQ(cut->requests[1].prompt, whole->requests[0].prompt);
 }
 
 TEST_F(ScoreTest, APairThatIsTooLongIsRefusedOrCut) {
@@ -342,7 +410,7 @@ TEST_F(ScoreTest, StatesBecomeScoresInTheOrderOfInputs) {
   absl::StatusOr<v1::EmbedResponse> response = absl::InternalError("none");
   auto session = EmbedSession::Create(
       *Prepare(), {.finish = [&](absl::StatusOr<v1::EmbedResponse> r) { response = std::move(r); }},
-      &pool, &model_);
+      &pool, {std::shared_ptr<const void>(), &model_});
   auto requests = session->TakeRequests();
   const auto send = [&](size_t input, float state) {
     engine::RequestEvent event;
@@ -356,6 +424,8 @@ TEST_F(ScoreTest, StatesBecomeScoresInTheOrderOfInputs) {
   ASSERT_EQ(response->embeddings_size(), 2);
   EXPECT_THAT(response->embeddings(0).values(), ElementsAre(0.5f));
   EXPECT_THAT(response->embeddings(1).values(), ElementsAre(1.0f));
+  EXPECT_EQ(response->embeddings(0).logit(), 0);
+  EXPECT_EQ(response->embeddings(1).logit(), 100);
 }
 
 class EmbedSessionTest : public ::testing::Test {
@@ -375,7 +445,7 @@ class EmbedSessionTest : public ::testing::Test {
                ++num_finished_;
                response_ = std::move(response);
              }},
-        &pool_, &model_);
+        &pool_, {std::shared_ptr<const void>(), &model_});
     requests_ = session_->TakeRequests();
   }
   void Send(size_t input, std::vector<float> state, absl::Status ended) {

@@ -109,6 +109,29 @@ TEST_F(AdaptersTest, AContinuationGoesOnWithItsAdapter) {
   EXPECT_EQ(Failure(exact).code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(AdaptersTest, AContinuationWithoutAModelIsOfItsAdapterAlone) {
+  ServeAdapters();
+  v1::GenerateRequest request = BaseRequest();
+  *request.mutable_continuation()->mutable_received()->mutable_accepted() =
+      GenerateBy("poet").accepted;
+  request.mutable_continuation()->mutable_received()->mutable_accepted()->set_model("singer");
+  EXPECT_EQ(Failure(request).code(), absl::StatusCode::kNotFound) << "the base model is another";
+}
+
+// A gateway that begins meanwhile knows the names, so that their requests wait.
+TEST_F(AdaptersTest, TheyAreReportedWhileTheModelLoads) {
+  grpc::ClientContext context;
+  auto reader = worker_->WatchLoad(&context, {});
+  v1::WatchLoadResponse load;
+  ASSERT_TRUE(reader->Read(&load));
+  EXPECT_EQ(load.state(), v1::WORKER_STATE_LOADING);
+  ASSERT_EQ(load.adapters_size(), 2);
+  EXPECT_EQ(load.adapters(0).model(), "pirate");
+  EXPECT_EQ(load.adapters(0).fingerprint(), "");
+  EXPECT_EQ(load.adapters(1).model(), "poet");
+  context.TryCancel();
+}
+
 TEST_F(AdaptersTest, TheyAreListedAndReported) {
   ServeAdapters();
   v1::ListModelsResponse list;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "services/protocol/error.h"
 #include "tests/testing/tiny_model.h"
@@ -66,6 +67,7 @@ TEST(PairTemplateTest, AModelOfQwen3HasTheTextOfItsModelCard) {
                   "Given a web search query, retrieve relevant passages that answer the query\n"
                   "<Query>: Who?\n<Document>: Mira." +
                   back);
+    EXPECT_EQ(pairs->source(), "the model card of Qwen3-Reranker");
     EXPECT_EQ(Rendered(*pairs, "", "", "Do."), front + "Do.\n<Query>: \n<Document>: " + back);
     EXPECT_EQ(Rendered(*PairTemplate::Find(*text, kQwen3, "Mine."), "q", "d"),
               front + "Mine.\n<Query>: q\n<Document>: d" + back);
@@ -82,6 +84,7 @@ TEST(PairTemplateTest, AChatTemplateThatShowsPairsIsUsed) {
   EXPECT_EQ(Rendered(*own, "q", "d"), "[I] Find.\n[Q] q\n[D] d [S]");
   EXPECT_EQ(Rendered(*own, "q", "d", ""), "[Q] q\n[D] d [S]");
   EXPECT_NE(own->summary(), pairs->summary());
+  EXPECT_EQ(own->source(), "the chat template");
 }
 
 TEST(PairTemplateTest, WhatATemplateDoesNotShowIsRefused) {
@@ -101,15 +104,37 @@ TEST(PairTemplateTest, WhatATemplateDoesNotShowIsRefused) {
   EXPECT_FALSE(PairTemplate::Find(*twice, "LlamaForCausalLM", "").ok());
 }
 
-TEST(PairTemplateTest, ADocumentThatIsShownChangedIsNotCut) {
+TEST(PairTemplateTest, TheDocumentIsFoundAsItIsShown) {
   const auto text = TextOf("{{ messages[-2].content }} / {{ messages[-1].content | trim }}");
   const auto pairs = PairTemplate::Find(*text, "LlamaForCausalLM", "");
   ASSERT_TRUE(pairs.ok()) << pairs.status();
-  const auto pair = pairs->Render("q", " d ", std::nullopt);
+  struct Case {
+    std::string query, document, shown;
+  };
+  const std::vector<Case> cases = {{"q", "d", "d"}, {"q", " d\n", "d"}, {"q", "", ""},
+                                   {"q", " ", ""},  {"", "d", "d"},     {"", "", ""}};
+  for (const auto& [query, document, shown] : cases) {
+    const auto pair = pairs->Render(query, document, std::nullopt);
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    EXPECT_EQ(pair->chat.text, query + " / " + shown);
+    EXPECT_TRUE(pair->is_cuttable);
+    EXPECT_EQ(
+        pair->chat.text.substr(pair->document_begin, pair->document_end - pair->document_begin),
+        shown);
+  }
+}
+
+TEST(PairTemplateTest, ADocumentThatIsShownChangedIsNotFound) {
+  const auto text =
+      TextOf("{{ messages[-2].content }} / {{ messages[-1].content | replace('z', 'bb') }}");
+  const auto pairs = PairTemplate::Find(*text, "LlamaForCausalLM", "");
+  ASSERT_TRUE(pairs.ok()) << pairs.status();
+  const auto pair = pairs->Render("q", "xzy", std::nullopt);
   ASSERT_TRUE(pair.ok()) << pair.status();
-  EXPECT_EQ(pair->chat.text, "q / d");
-  EXPECT_EQ(pair->document_begin, pair->chat.text.size());
-  EXPECT_EQ(pair->document_end, pair->chat.text.size());
+  EXPECT_EQ(pair->chat.text, "q / xbby");
+  EXPECT_FALSE(pair->is_cuttable);
+  EXPECT_EQ(pair->document_begin, pair->document_end);
+  EXPECT_TRUE(pairs->Render("q", "xy", std::nullopt)->is_cuttable);
 }
 
 }  // namespace

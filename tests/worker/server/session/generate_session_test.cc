@@ -49,7 +49,7 @@ class GenerateSessionTest : public ::testing::Test {
         {.finish_sequence = [this](int index) { finished_by_edge_.push_back(index); },
          .cancel = [this](absl::Status why) { cancelled_.push_back(why); },
          .cut = [this](const absl::Status& why) { cut_.push_back(why); }},
-        &pool_, &model_, &clock_, max_unread_bytes_);
+        &pool_, {std::shared_ptr<const void>(), &model_}, &clock_, max_unread_bytes_);
     writer_->Attach(session_);
     Send({.started = true});
   }
@@ -398,7 +398,8 @@ TEST_F(GenerateSessionTest, ProgressComesWithAcceptedWhileTheRequestWaits) {
   auto generation = PrepareGeneration(request_, call, model_, SaltKey(call.random));
   ASSERT_TRUE(generation.ok());
   EXPECT_TRUE(generation->request.want_progress);
-  session_ = GenerateSession::Create(*generation, writer_.get(), {}, &pool_, &model_, &clock_);
+  session_ = GenerateSession::Create(*generation, writer_.get(), {}, &pool_,
+                                     {std::shared_ptr<const void>(), &model_}, &clock_);
   writer_->Attach(session_);
   Send({.progress = engine::PromptProgress{.queue_position = 3, .prompt_tokens = 2}});
   WaitForPostedWork();

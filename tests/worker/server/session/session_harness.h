@@ -133,7 +133,7 @@ class SessionHarness {
         {.finish_sequence = [this, id](int index) { engine_.FinishSequence(id, index); },
          .cancel = [this, id](absl::Status why) { engine_.Cancel(id, std::move(why)); },
          .cut = [](const absl::Status&) {}},
-        &deliveries_, &model_, &clock_);
+        &deliveries_, {std::shared_ptr<const void>(), &model_}, &clock_);
     writer.Attach(session);
     if (!session->needs_engine()) {
       session->AnswerFromReceived();
