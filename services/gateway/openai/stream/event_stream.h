@@ -43,7 +43,8 @@ class EventStream {
   absl::Status Add(int prompt, v1::GenerateResponse response, std::string* events);
   // Appends the last events; as Answer::AddEnd.
   absl::Status AddEnd(std::string* events);
-  // As Answer::AddError. Events of an error have no id: the client goes on behind the one before.
+  // As Answer::AddError, or AddErrorAlone until all that the client has had was made again. Events
+  // of an error have no id: the client goes on behind the one before.
   void AddError(const absl::Status& status, std::string_view error, std::string* events);
 
   // The memory of what waits.
