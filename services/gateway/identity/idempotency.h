@@ -39,6 +39,11 @@ struct CallIdentity {
 absl::StatusOr<CallIdentity> IdentityOfKey(const FleetSecret& secret, std::string_view tenant,
                                            std::string_view key, absl::Time now);
 
+// True if that is the request_id of the tenant's requests with this key, under any of the keys that
+// the secret has.
+bool IsIdOfKey(const FleetSecret& secret, std::string_view tenant, std::string_view key,
+               std::string_view request_id);
+
 // The seed of a generation whose id was drawn.
 uint64_t SeedOfId(const FleetSecret& secret, std::string_view request_id);
 
