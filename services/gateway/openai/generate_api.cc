@@ -266,7 +266,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       if (!begun && silence > absl::ZeroDuration()) continue;
       if (!std::exchange(begun, true))
         co_await BeginEvents(connection, call.headers, call.start.has_ids);
-      // Nobody but a person reads it.
+      // It keeps the connection open, and tells a person who looks; clients skip it.
       if (queue.is_sent()) {
         co_await connection.SendComment();
       } else {
