@@ -102,6 +102,21 @@ TEST_F(GatewayIdempotencyTest, AnotherRequestWithTheKeyIsRefused) {
   EXPECT_EQ(GenerateKeyed(Request("twice"), "key2").status, absl::OkStatus());
 }
 
+TEST_F(GatewayIdempotencyTest, TheKeyNamesTheRequestWhateverIdTheClientGivesIt) {
+  AddWorkers(1);
+  StartGateway();
+  WaitForWorkers(1);
+  const auto request = [](const std::string& text, const std::string& id) {
+    v1::GenerateRequest request = Request(text);
+    request.set_request_id(id);
+    return request;
+  };
+  ASSERT_EQ(GenerateKeyed(request("once", "a")).status, absl::OkStatus());
+  EXPECT_EQ(protocol::ReasonOf(GenerateKeyed(request("twice", "b")).status),
+            protocol::kReasonKeyReused);
+  EXPECT_EQ(GenerateKeyed(request("twice", "a"), "key2").status, absl::OkStatus());
+}
+
 TEST_F(GatewayIdempotencyTest, ABadKeyAndATimeLimitAreRefused) {
   AddWorkers(1);
   StartGateway();

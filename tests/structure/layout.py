@@ -167,7 +167,7 @@ ALLOWED = {
                                       "services/gateway/openai/answer",
     "services/gateway/openai/http": "services/base services/base/net",
     "services/gateway/openai/live": "services/base services/protocol services/gateway/openai/answer "
-                                    "services/gateway/openai/http services/gateway/openai/json",
+                                    "services/gateway/openai/stream services/gateway/openai/http services/gateway/openai/json",
     "services/gateway/openai/routes": "",
     "services/gateway/openai/page": "services/base services/gateway/openai/http",
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "

@@ -33,10 +33,15 @@ void CompleteRecord(const RelayReport& report, UsageRecord* record) {
   record->request_id = report.request_id;
   record->model = report.model;
   record->fingerprint = report.fingerprint;
-  record->is_estimate = record->prompt_tokens == 0 && report.prompt_tokens > 0;
   record->prompt_tokens = report.prompt_tokens;
-  record->delivered_tokens = report.completion_tokens;
-  if (record->generated_tokens == 0) record->generated_tokens = report.completion_tokens;
+  record->is_estimate = !report.usage.has_value() && report.prompt_tokens > 0;
+  record->delivered_tokens = report.completion_tokens - report.replayed_tokens;
+  record->generated_tokens = report.completion_tokens;
+  if (report.usage.has_value()) {
+    record->cached_tokens = report.usage->cached_prompt_tokens();
+    record->generated_tokens = report.usage->completion_tokens();
+    record->reasoning_tokens = report.usage->reasoning_tokens();
+  }
   record->migrations = report.migrations;
   record->duration = report.duration;
 }
@@ -60,27 +65,20 @@ constexpr auto kGetTokenizer = [](auto* stub, auto* context, auto* request, auto
 class InferenceService::OpenStream : public RelayClient {
  public:
   OpenStream(InferenceService* service, RelayClient* client, std::string_view operation,
-             common::CallTrace trace, KeyLimiter::Claim claim, UsageRecord usage)
+             common::CallTrace trace, KeyLimiter::Claim claim, UsageRecord usage,
+             std::string identity)
       : service_(service),
         client_(client),
         operation_(operation),
         trace_(std::move(trace)),
         claim_(std::move(claim)),
-        usage_(std::move(usage)) {}
+        usage_(std::move(usage)),
+        identity_(std::move(identity)) {}
 
   void set_relay(const StreamRelay* relay) { relay_ = relay; }
   common::CallTrace* trace() { return &trace_; }
   void OnSent() override { client_->OnSent(); }
-  void Write(const v1::GenerateResponse& response) override {
-    if (response.has_summary()) {
-      const v1::Usage& usage = response.summary().usage();
-      usage_.prompt_tokens = usage.prompt_tokens();
-      usage_.cached_tokens = usage.cached_prompt_tokens();
-      usage_.generated_tokens = usage.completion_tokens();
-      usage_.reasoning_tokens = usage.reasoning_tokens();
-    }
-    client_->Write(response);
-  }
+  void Write(const v1::GenerateResponse& response) override { client_->Write(response); }
   void Finish(const absl::Status& status, const RelayReport& report) override {
     if (!given_up_) Report(status, report);
     client_->Finish(status, report);
@@ -92,7 +90,7 @@ class InferenceService::OpenStream : public RelayClient {
 
  private:
   void Report(const absl::Status& status, const RelayReport& report) {
-    service_->OnStreamEnd(relay_, status, report, trace_.TraceId(), claim_, usage_);
+    service_->OnStreamEnd(relay_, status, report, trace_.TraceId(), claim_, usage_, identity_);
     EndSpan(operation_, service_->dependencies_.metrics->PoolName(report.pool), report, status,
             &trace_);
   }
@@ -102,7 +100,8 @@ class InferenceService::OpenStream : public RelayClient {
   const std::string_view operation_;
   common::CallTrace trace_;
   KeyLimiter::Claim claim_;
-  UsageRecord usage_;  // what the report does not have
+  const UsageRecord usage_;     // what the report does not have
+  const std::string identity_;  // CallIdentity::request_id, where the call has one
   const StreamRelay* relay_ = nullptr;
   bool given_up_ = false;  // Only used from the relay's callbacks, which come one at a time.
 };
@@ -248,12 +247,13 @@ absl::StatusOr<RelayRequest> InferenceService::Admit(const ClientCall& call,
   }
   if (ticket.ok() && call.identity.has_value() && !call.identity->body.empty()) {
     const absl::Status bound =
-        recent_keys_.Bind(result.context.tenant, result.context.request_id, *call.identity);
+        recent_keys_.Bind(result.context.tenant, call.identity->request_id, *call.identity);
     if (!bound.ok()) ticket = bound;
   }
   if (!ticket.ok()) claim->Refund();
   ASSIGN_OR_RETURN(result.ticket, std::move(ticket));
   result.request = std::move(request);
+  result.context.tokens_had = call.tokens_had;
   if (call.identity.has_value()) {
     result.context.reference_time = call.identity->reference_time;
     result.context.body = call.identity->body;
@@ -298,7 +298,8 @@ absl::StatusOr<std::shared_ptr<StreamRelay>> InferenceService::Open(const Client
   const bool is_continuation = admitted->request.has_continuation();
   auto* const stream =
       new OpenStream(this, client, operation, std::move(trace), std::move(claim),
-                     {.call = admitted->context.call_id, .is_again = is_continuation});
+                     {.call = admitted->context.call_id, .is_again = is_continuation},
+                     call.identity.has_value() ? call.identity->request_id : "");
   auto relay = std::make_shared<StreamRelay>(dependencies_.relay, *std::move(admitted), stream);
   stream->set_relay(relay.get());
   const absl::Status entered = Enter(relay, std::move(key), is_continuation);
@@ -354,7 +355,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Generate(
 
 void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status& status,
                                    const RelayReport& report, const std::string& trace_id,
-                                   KeyLimiter::Claim& claim, const UsageRecord& usage) {
+                                   KeyLimiter::Claim& claim, const UsageRecord& usage,
+                                   const std::string& identity) {
   claim.Settle(report.prompt_tokens + report.completion_tokens);
   dependencies_.metrics->OnRequestEnd({.model = report.model, .pool = report.pool}, status,
                                       report.duration);
@@ -373,7 +375,8 @@ void InferenceService::OnStreamEnd(const StreamRelay* relay, const absl::Status&
     record.key = claim.key() == nullptr ? "" : claim.key()->id();
     dependencies_.usage->Write(record, status);
   }
-  recent_keys_.OnAnswered(report.tenant, report.request_id, report.fingerprint);
+  recent_keys_.OnAnswered(report.tenant, identity.empty() ? report.request_id : identity,
+                          report.fingerprint);
   absl::MutexLock lock(&mutex_);
   const auto open = open_.find(relay);
   if (open == open_.end()) return;

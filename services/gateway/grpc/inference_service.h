@@ -151,7 +151,8 @@ class InferenceService
   absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
                      bool is_continuation);
   void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report,
-                   const std::string& trace_id, KeyLimiter::Claim& claim, const UsageRecord& usage);
+                   const std::string& trace_id, KeyLimiter::Claim& claim, const UsageRecord& usage,
+                   const std::string& identity);
   void LogRejected(const std::string& model, const std::string& correlation_id,
                    const absl::Status& status, const std::string& trace_id);
 

@@ -2,10 +2,12 @@
 #include "services/gateway/grpc/usage_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <type_traits>
 #include <vector>
 
@@ -19,15 +21,24 @@
 namespace continuo::gateway {
 namespace {
 
-// Writes all of it; false if that is not possible.
-bool WriteAll(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+// Writes what is possible, and returns how much that is.
+size_t WriteSome(int file, std::string_view bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = ::write(file, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
   }
-  return true;
+  return done;
+}
+
+// True if a file, which may be a pipe or not to be read, ends within a line.
+bool EndsWithinLine(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || file.tellg() <= 0) return false;
+  file.seekg(-1, std::ios::end);
+  return file.get() != '\n' && !file.fail();
 }
 
 // Calls add(name, value) for each member of a record. Texts are views of the arguments.
@@ -100,6 +111,7 @@ std::string UsageLine(absl::Time time, const UsageRecord& record, const absl::St
 absl::StatusOr<std::unique_ptr<UsageLog>> UsageLog::Open(
     const std::string& path, std::unique_ptr<common::LogExporter> exporter) {
   int file = -1;
+  bool is_torn = false;
   if (!path.empty()) {
     file = path == "-" ? ::dup(STDOUT_FILENO)
                        : ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC,
@@ -108,8 +120,11 @@ absl::StatusOr<std::unique_ptr<UsageLog>> UsageLog::Open(
       return absl::InvalidArgumentError(
           absl::StrCat("--usage_log: \"", path, "\" cannot be opened: ", std::strerror(errno)));
     }
+    struct stat about = {};
+    is_torn =
+        path != "-" && ::fstat(file, &about) == 0 && S_ISREG(about.st_mode) && EndsWithinLine(path);
   }
-  return absl::WrapUnique(new UsageLog(file, std::move(exporter)));
+  return absl::WrapUnique(new UsageLog(file, is_torn, std::move(exporter)));
 }
 
 UsageLog::~UsageLog() {
@@ -122,7 +137,14 @@ void UsageLog::Write(const UsageRecord& record, const absl::Status& status) {
   if (file_ < 0) return;
   const std::string line = UsageLine(now, record, status);
   absl::MutexLock lock(&mutex_);
-  if (WriteAll(file_, line + "\n")) return;
+  const std::string bytes = absl::StrCat(is_torn_ ? "\n" : "", line, "\n");
+  const size_t written = WriteSome(file_, bytes);
+  if (written == bytes.size()) {
+    is_torn_ = false;
+    return;
+  }
+  // The end of an earlier line may be all that was written.
+  if (written > 0) is_torn_ = bytes[written - 1] != '\n';
   common::Log(common::LogSeverity::kError, "a line of --usage_log was not written",
               {{"line", line}, {"error", std::strerror(errno)}});
 }

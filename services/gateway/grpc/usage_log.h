@@ -55,7 +55,8 @@ class UsageLog {
   UsageLog(const UsageLog&) = delete;
   UsageLog& operator=(const UsageLog&) = delete;
 
-  // A line that cannot be written goes to the log instead, so that it is not lost.
+  // A line that cannot be written goes to the log instead, so that it is not lost. What was written
+  // of it ends before the next one. Waits for the file.
   void Write(const UsageRecord& record, const absl::Status& status);
 
   // Sends what waits for the collector, for at most a second. Called by one thread.
@@ -64,12 +65,14 @@ class UsageLog {
   int64_t num_dropped() const { return exporter_ == nullptr ? 0 : exporter_->num_dropped(); }
 
  private:
-  UsageLog(int file, std::unique_ptr<common::LogExporter> exporter)
-      : file_(file), exporter_(std::move(exporter)) {}
+  UsageLog(int file, bool is_torn, std::unique_ptr<common::LogExporter> exporter)
+      : file_(file), exporter_(std::move(exporter)), is_torn_(is_torn) {}
 
   const int file_;  // -1: none
   const std::unique_ptr<common::LogExporter> exporter_;
   absl::Mutex mutex_;  // held while a line is written
+  // The file ends within a line.
+  bool is_torn_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace continuo::gateway

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/identity/idempotency.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -43,6 +44,11 @@ std::optional<absl::Time> TimeOfUuid(std::string_view key, absl::Time now) {
   return time;
 }
 
+std::string IdOf(const FleetSecret::Mac& mac) {
+  return absl::StrCat("req-", absl::BytesToHexString(absl::string_view(
+                                  reinterpret_cast<const char*>(mac.data()), 16)));
+}
+
 }  // namespace
 
 absl::StatusOr<CallIdentity> IdentityOfKey(const FleetSecret& secret, std::string_view tenant,
@@ -54,14 +60,20 @@ absl::StatusOr<CallIdentity> IdentityOfKey(const FleetSecret& secret, std::strin
   const std::string_view parts[] = {tenant, key};
   const FleetSecret::Mac mac = secret.Make(kPurpose, parts);
   CallIdentity identity;
-  identity.request_id = absl::StrCat("req-", absl::BytesToHexString(absl::string_view(
-                                                 reinterpret_cast<const char*>(mac.data()), 16)));
+  identity.request_id = IdOf(mac);
   identity.seed = LittleEndian(&mac[16]) >> kSeedShift;
   const std::optional<absl::Time> own = TimeOfUuid(key, now);
   identity.reference_time = own.value_or(
       absl::FromCivil(absl::ToCivilDay(now, absl::UTCTimeZone()), absl::UTCTimeZone()));
   identity.takes_over = true;
   return identity;
+}
+
+bool IsIdOfKey(const FleetSecret& secret, std::string_view tenant, std::string_view key,
+               std::string_view request_id) {
+  const std::string_view parts[] = {tenant, key};
+  return std::ranges::any_of(secret.MakeEach(kPurpose, parts),
+                             [&](const FleetSecret::Mac& mac) { return IdOf(mac) == request_id; });
 }
 
 uint64_t SeedOfId(const FleetSecret& secret, std::string_view request_id) {

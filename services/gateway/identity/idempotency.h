@@ -19,6 +19,7 @@ namespace continuo::gateway {
 inline constexpr char kIdempotencyKey[] = "idempotency-key";
 inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 
+// What a call and its retries have in common.
 struct CallIdentity {
   std::string request_id;
   uint64_t seed = 0;  // of the first prompt, where the request has none; below 2^53
@@ -38,6 +39,11 @@ struct CallIdentity {
 // is empty or too long.
 absl::StatusOr<CallIdentity> IdentityOfKey(const FleetSecret& secret, std::string_view tenant,
                                            std::string_view key, absl::Time now);
+
+// True if that is the request_id of the tenant's requests with this key, under any of the keys that
+// the secret has.
+bool IsIdOfKey(const FleetSecret& secret, std::string_view tenant, std::string_view key,
+               std::string_view request_id);
 
 // The seed of a generation whose id was drawn.
 uint64_t SeedOfId(const FleetSecret& secret, std::string_view request_id);

@@ -85,7 +85,7 @@ std::string GenerateApi::MakeId(const ErrorForm& form) const {
 }
 
 void GenerateApi::Prepare(Running& call, v1::GenerateResponse* response) {
-  if (!call.start.is_keyed) return;
+  if (!call.start.key.has_value()) return;
   HttpHeaders headers = MakeRepeatable(call.start.identity.fingerprint, response);
   if (headers.empty() || std::exchange(call.told_fingerprint, true)) return;
   for (auto& header : headers) call.headers.push_back(std::move(header));
@@ -108,9 +108,9 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   if (errors.style == ErrorStyle::kAnthropic) errors.request_id = id;
   HttpHeaders headers = IdHeaders(errors);
   if (request["x-request-id"].empty()) headers.emplace_back("x-request-id", id);
-  ReplayLimiter::Place replay;
+  TenantPlaces::Place replay;
   if (parsed.ok() && start.is_resumed && !start.begin.is_last) {
-    absl::StatusOr<ReplayLimiter::Place> place =
+    absl::StatusOr<TenantPlaces::Place> place =
         replays_.Enter(std::string(start.signer->tenant()), connection.limits().tenant_max_replays);
     if (place.ok()) {
       replay = *std::move(place);
@@ -136,7 +136,7 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   if (!start.has_ids) start.signer.reset();
   errors.names = parsed->names;
   for (auto& header : parsed->headers) headers.push_back(std::move(header));
-  if (start.is_keyed || parsed->stream) call.identity = start.identity;
+  if (start.key.has_value() || parsed->stream) call.identity = start.identity;
   const size_t num_prompts = parsed->requests.size();
   for (size_t i = 0; i < num_prompts; ++i) {
     parsed->requests[i].set_request_id(PromptId(id, i));
@@ -151,8 +151,12 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   const auto num_sequences =
       static_cast<int>(std::max(1u, parsed->requests[0].sampling().num_sequences()));
   const std::shared_ptr<GenerationQueue> queue = MakeQueue(connection);
-  const absl::Status opened =
-      queue->Open(options_.service, call, std::move(parsed->requests), parsed->num_copies);
+  std::vector<int64_t> tokens_had;
+  if (start.is_resumed) {
+    tokens_had = TokensHad(start.begin, num_prompts, static_cast<size_t>(num_sequences));
+  }
+  const absl::Status opened = queue->Open(options_.service, call, std::move(parsed->requests),
+                                          parsed->num_copies, tokens_had);
   connection.DropBody(request);
   if (!opened.ok()) {
     HttpResponse response = ErrorResponse(errors, opened, std::move(headers));
@@ -262,7 +266,7 @@ asio::awaitable<void> GenerateApi::Stream(HttpConnection& connection, Generation
       if (!begun && silence > absl::ZeroDuration()) continue;
       if (!std::exchange(begun, true))
         co_await BeginEvents(connection, call.headers, call.start.has_ids);
-      // Nobody but a person reads it.
+      // It keeps the connection open, and tells a person who looks; clients skip it.
       if (queue.is_sent()) {
         co_await connection.SendComment();
       } else {

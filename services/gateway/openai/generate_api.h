@@ -17,7 +17,7 @@
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/live/live_responses.h"
 #include "services/gateway/openai/stream/call_start.h"
-#include "services/gateway/openai/stream/replay_limiter.h"
+#include "services/gateway/openai/stream/tenant_places.h"
 #include "services/gateway/relay/generate_service.h"
 
 namespace continuo::gateway::openai {
@@ -54,7 +54,7 @@ class GenerateApi {
     HttpHeaders headers;
     int num_sequences;  // of each prompt
     CallStart start;
-    ReplayLimiter::Place replay;
+    TenantPlaces::Place replay;
     bool told_fingerprint = false;
     // Set where others may ask for the answer.
     std::unique_ptr<LiveResponses::Entry> live = nullptr;
@@ -77,7 +77,7 @@ class GenerateApi {
   std::shared_ptr<GenerationQueue> MakeQueue(HttpConnection& connection);
 
   const GenerateOptions options_;
-  ReplayLimiter replays_;
+  TenantPlaces replays_{"streams of this tenant are generated again"};
   LiveResponses live_;
   absl::Mutex mutex_;
   int num_queues_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -50,13 +50,15 @@ GenerationQueue::GenerationQueue(std::function<void()> notify, std::shared_ptr<v
 GenerationQueue::~GenerationQueue() = default;
 
 absl::Status GenerationQueue::Open(GenerateService* service, ClientCall call,
-                                   std::vector<v1::GenerateRequest> requests, int num_copies) {
+                                   std::vector<v1::GenerateRequest> requests, int num_copies,
+                                   const std::vector<int64_t>& tokens_had) {
   // All prompts are admitted or none, so that no prompt runs in vain.
   std::vector<std::shared_ptr<StreamRelay>> relays;
   absl::Status status;
   for (v1::GenerateRequest& request : requests) {
     clients_.push_back(std::make_unique<Client>(this, static_cast<int>(clients_.size())));
     call.num_bytes = num_copies * MemoryOf(request);
+    call.tokens_had = tokens_had.empty() ? 0 : tokens_had[relays.size()];
     auto relay = service->Open(call, std::move(request), clients_.back().get());
     if (!relay.ok()) {
       status = relay.status();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,9 +34,11 @@ class GenerationQueue : public std::enable_shared_from_this<GenerationQueue> {
   ~GenerationQueue();
 
   // Opens and starts a generation for each request; a request counts as `num_copies` of its size.
-  // If one is rejected the others are cancelled.
+  // If one is rejected the others are cancelled. `tokens_had` is ClientCall::tokens_had of each
+  // request; where it is empty, 0.
   absl::Status Open(GenerateService* service, ClientCall call,
-                    std::vector<v1::GenerateRequest> requests, int num_copies = 1);
+                    std::vector<v1::GenerateRequest> requests, int num_copies = 1,
+                    const std::vector<int64_t>& tokens_had = {});
 
   // True once a worker has got each request.
   bool is_sent() const;

@@ -18,14 +18,14 @@ absl::StatusOr<HttpCall> ReadAndStart(const StartDependencies& dependencies, Rou
     const std::string_view value(key->value().data(), key->value().size());
     ASSIGN_OR_RETURN(start->identity, dependencies.service->Identify(call, value));
     start->identity.body = DigestOfBody(request);
-    start->is_keyed = true;
+    start->key = std::string(value);
   }
   ASSIGN_OR_RETURN(HttpCall parsed, ReadCall(route, request));
   if (!parsed.stream) return parsed;
   ASSIGN_OR_RETURN(const std::optional<bool> header, EventIdsOf(request));
   start->has_ids = parsed.event_ids.value_or(header.value_or(dependencies.event_ids));
   ASSIGN_OR_RETURN(const std::string tenant, dependencies.service->Authenticate(call));
-  const std::string body = start->is_keyed ? start->identity.body : DigestOfBody(request);
+  const std::string body = start->key.has_value() ? start->identity.body : DigestOfBody(request);
   const auto last = request["last-event-id"];
   RETURN_IF_ERROR(StartStream(*dependencies.secret, tenant, body, {last.data(), last.size()},
                               dependencies.now, start));

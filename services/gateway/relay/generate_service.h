@@ -30,6 +30,9 @@ struct ClientCall {
   // Where another call may ask for the same generation; see Identify. The request has its id and
   // seed.
   std::optional<CallIdentity> identity;
+  // Tokens of the answer that the client has had from an earlier call. This one generates them
+  // again to find the place, and does not deliver them.
+  int64_t tokens_had = 0;
 };
 
 // The method Generate without a protocol: all ways into the gateway share it. No gRPC.

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "continuo/v1/inference.pb.h"
 
 namespace continuo::gateway {
 
@@ -30,7 +32,10 @@ struct RelayReport {
   int migrations = 0;  // calls after the first one, except those after a rejection
   // From the summary. Without one: the estimate, if a worker had accepted the request, else 0.
   int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;                                  // delivered in this call
+  int64_t completion_tokens = 0;  // that workers generated in this call
+  // Of these, those that the client has had before: they were generated again to find its place.
+  int64_t replayed_tokens = 0;
+  std::optional<v1::Usage> usage;                                 // from the summary
   absl::Duration time_to_first_token = absl::InfiniteDuration();  // infinite without a token
   absl::Duration duration;
 

@@ -86,7 +86,8 @@ void RelayStats::OnResponse(const v1::GenerateResponse& response, absl::Duration
     }
   }
   if (response.has_summary()) {
-    report_.prompt_tokens = response.summary().usage().prompt_tokens();
+    report_.usage = response.summary().usage();
+    report_.prompt_tokens = report_.usage->prompt_tokens();
   }
 }
 
@@ -125,6 +126,7 @@ const RelayReport& RelayStats::Complete(const CallContext& context, int64_t esti
   if (report_.request_id.empty()) report_.request_id = context.request_id;
   report_.correlation_id = context.correlation_id;
   report_.completion_tokens = received.num_tokens() - tokens_before_;
+  report_.replayed_tokens = std::min(report_.completion_tokens, context.tokens_had);
   if (!received.has_summary() && accepted_time_.has_value()) {
     report_.prompt_tokens = estimated_prompt_tokens;
   }

@@ -39,6 +39,8 @@ struct CallContext {
   // Workers whose fingerprint begins so are preferred while nothing was received; empty: all are
   // alike.
   std::string preferred_fingerprint;
+  // Tokens of the answer that the client has had, and that are generated again; not sent.
+  int64_t tokens_had = 0;
   // traceparent, tracestate and x-session-id, as the client sent them.
   std::vector<std::pair<std::string, std::string>> forwarded;
   absl::Time deadline = absl::InfiniteFuture();

@@ -6,19 +6,61 @@ import {test} from 'node:test';
 import vm from 'node:vm';
 
 const folder = new URL('../../../services/gateway/openai/page/', import.meta.url);
-const names = ['EventParser', 'BatchRows', 'Seconds', 'Store', 'calculate', 'pageResult', 'withTool', 'messagesOf', 'requestOf',
-               'openCalls', 'joinColumns', 'stepsAColumn', 'curlOf', 'pythonOf', 'DEFAULT_SETTINGS'];
-const source = ['store', 'api', 'snippets', 'tools', 'batch'].map(name => fs.readFileSync(new URL(name + '.js', folder), 'utf8')).join('\n');
+const names = ['Api', 'EventParser', 'BatchRows', 'Seconds', 'Store', 'calculate', 'pageResult', 'withTool', 'messagesOf', 'requestOf',
+               'markdown', 'openCalls', 'joinColumns', 'stepsAColumn', 'curlOf', 'pythonOf', 'DEFAULT_SETTINGS'];
+const source = ['store', 'api', 'snippets', 'tools', 'markdown', 'batch'].map(name => fs.readFileSync(new URL(name + '.js', folder), 'utf8')).join('\n');
 const page = vm.runInThisContext(`(() => { ${source}\n return {${names}}; })()`);
 
 test('events are the same however their bytes are cut', () => {
-  const text = ': hello\r\n\r\nevent: steps\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: [DONE]\n\ndata\n\nevent: nothing\n\n';
+  const text = ': hello\r\n\r\nevent: steps\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: [DONE]\nid: 7\n\ndata\n\nevent: nothing\n\n';
   const whole = new page.EventParser().feed(text);
-  assert.deepEqual(whole, [{event: 'steps', data: '{"a":\n1}'}, {event: 'message', data: '[DONE]'}, {event: 'message', data: ''}]);
+  assert.deepEqual(whole, [{event: 'steps', data: '{"a":\n1}', id: ''}, {event: 'message', data: '[DONE]', id: '7'}, {event: 'message', data: '', id: ''}]);
   for (let size = 1; size < text.length; ++size) {
     const parser = new page.EventParser(), events = [];
     for (let at = 0; at < text.length; at += size) events.push(...parser.feed(text.slice(at, at + size)));
     assert.deepEqual(events, whole, `pieces of ${size}`);
+  }
+});
+
+// Runs `talk` with a gateway whose streams are given, each a list of events' data, and perhaps an error behind them.
+async function withGateway(streams, talk) {
+  const asked = [], before = globalThis.fetch;
+  globalThis.document = {baseURI: 'http://gateway/'};
+  globalThis.fetch = async (_, options) => {
+    asked.push(options.headers['Last-Event-ID'] || '');
+    const stream = streams[asked.length - 1];
+    if (typeof stream === 'number') return new Response('', {status: stream});
+    return new Response(new ReadableStream({
+      pull(controller) {
+        const next = stream.shift();
+        if (next === 'lost') controller.error(new TypeError('the connection was reset'));
+        else if (next === undefined) controller.close();
+        else controller.enqueue(new TextEncoder().encode(`data: ${next.data}\nid: ${next.id}\n\n`));
+      },
+    }));
+  };
+  try {
+    await talk(new page.Api(() => ''));
+  } finally {
+    globalThis.fetch = before;
+  }
+  return asked;
+}
+
+test('an answer goes on behind its last event where its connection is lost', async () => {
+  const delta = (content, id) => ({data: JSON.stringify({choices: [{index: 0, delta: {content}}]}), id});
+  const message = {content: ''};
+  const asked = await withGateway(
+    [[delta('a', 1), delta('b', 2), 'lost'], 503, [], [delta('c', 3)], [{data: '[DONE]', id: 4}]],
+    api => api.answer({path: 'v1/chat/completions', body: {}}, message, undefined, () => {}));
+  assert.equal(message.content, 'abc');
+  assert.deepEqual(asked, ['', '2', '2', '2', '3']);
+  // What is refused is told, and so is a stream that never had an event.
+  for (const streams of [[[delta('a', 1), 'lost'], 409], [['lost']], [500]]) {
+    const count = streams.length;
+    const tried = await withGateway(streams, api => assert.rejects(
+      api.answer({path: 'v1/chat/completions', body: {}}, {content: ''}, undefined, () => {})));
+    assert.equal(tried.length, count);
   }
 });
 
@@ -64,6 +106,31 @@ test('a request has what is set and nothing else', () => {
   conversation.messages.push({role: 'assistant', content: 'd'}, {role: 'user', content: 'e'});
   // Thoughts of an earlier turn stay here.
   assert.ok(page.messagesOf(conversation).every(message => !message.reasoning_content));
+});
+
+test('answers are elements, and no answer takes more time than its length', () => {
+  // A stand-in of the page's elements: their text, with their tags.
+  globalThis.h = (tag, attributes = {}, ...children) => ({
+    children: [...children],
+    append(...more) { this.children.push(...more); },
+    get lastChild() { return this.children.at(-1); },
+    toString() { return `<${tag}>${this.children.join('')}</${tag}>`; },
+  });
+  globalThis.copyButton = () => '';
+  const shown = text => page.markdown(text).join('');
+  assert.equal(shown('a `b` **c** *d*'), '<p>a <code>b</code> <strong>c</strong> <em>d</em></p>');
+  assert.equal(shown('``a ` b`` `c'), '<p><code>a ` b</code> `c</p>');
+  assert.equal(shown('`a``b`'), '<p><code>a``b</code></p>');
+  assert.equal(shown('[x](https://a.b/c) [y](ftp://a)'), '<p><a>x</a> [y](ftp://a)</p>');
+  assert.equal(shown('> > a'), '<blockquote><blockquote><p>a</p></blockquote></blockquote>');
+  const times = 200000;
+  for (const piece of ['`', '*', '**a', '[', '[x](https://', '> ', '|', '# ']) {
+    const text = shown(piece.repeat(times) + 'end');
+    assert.ok(text.includes('end'), piece);
+  }
+  let runs = '';
+  for (let i = 1; i < 600; ++i) runs += '`'.repeat(i) + 'a';
+  assert.ok(shown(runs).includes('a'));
 });
 
 test('Python is written as Python', () => {

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -92,6 +96,35 @@ TEST(UsageLogTest, LinesOfSeveralThreadsDoNotMix) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(LinesOf(path).size(), 400u);
+}
+
+TEST(UsageLogTest, ATornLineTakesNoOtherWithIt) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "usage";
+  // A process that was killed while it wrote.
+  std::ofstream(path) << R"({"call":"torn)";
+  auto log = UsageLog::Open(path, nullptr);
+  ASSERT_TRUE(log.ok()) << log.status();
+  (*log)->Write({.call = "a"}, absl::OkStatus());
+  // A disk that is full within a line.
+  const auto size = static_cast<rlim_t>(std::filesystem::file_size(path));
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full = {size + 20, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  (*log)->Write({.call = "b"}, absl::OkStatus());
+  (*log)->Write({.call = "c"}, absl::OkStatus());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  (*log)->Write({.call = "d"}, absl::OkStatus());
+  std::ifstream file(path);
+  std::vector<std::string> calls;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    calls.push_back(json.is_object() ? json.value("call", "") : "torn");
+  }
+  EXPECT_THAT(calls, ::testing::ElementsAre("torn", "a", "torn", "d"));
 }
 
 TEST(UsageLogTest, AFileThatCannotBeOpenedIsNamed) {

@@ -68,6 +68,19 @@ TEST(IdempotencyTest, AUuidOfVersion7BringsItsTime) {
   }
 }
 
+TEST(IdempotencyTest, AnIdIsKnownUnderEachKeyOfTheSecret) {
+  FleetSecret::Key old_key, new_key;
+  old_key.fill(7);
+  new_key.fill(8);
+  const FleetSecret both([&] { return std::vector<FleetSecret::Key>{new_key, old_key}; });
+  const std::string old_id = Of("t", "key").request_id;
+  EXPECT_TRUE(IsIdOfKey(Secret(), "t", "key", old_id));
+  EXPECT_TRUE(IsIdOfKey(both, "t", "key", old_id));
+  EXPECT_FALSE(IsIdOfKey(Secret(8), "t", "key", old_id));
+  EXPECT_FALSE(IsIdOfKey(both, "t", "key2", old_id));
+  EXPECT_FALSE(IsIdOfKey(both, "u", "key", old_id));
+}
+
 TEST(IdempotencyTest, AKeyHasABound) {
   EXPECT_EQ(IdentityOfKey(Secret(), "t", "", kNow).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -213,6 +213,36 @@ class EventStreamTest : public ::testing::TestWithParam<std::pair<RouteId, const
     return events;
   }
 
+  // What a stream that goes on behind `last_id` sends if it fails behind so many responses.
+  struct Failed {
+    std::string events;
+    bool was_replaying = false;
+    bool is_whole = false;  // there are no more responses
+  };
+  Failed Fail(const std::string& last_id, uint32_t chance, int num_responses) {
+    const HttpCall call = *ReadCall(GetParam().first, Request(GetParam()));
+    const std::unique_ptr<Answer> answer = call.make_answer("id", "m", 1000);
+    const int num_sequences =
+        static_cast<int>(std::max(1u, call.requests[0].sampling().num_sequences()));
+    const int num_prompts = static_cast<int>(call.requests.size());
+    EventStream stream(answer.get(), {.num_prompts = num_prompts, .num_sequences = num_sequences},
+                       MakeSigner(), *MakeSigner()->Read(last_id), true);
+    std::mt19937 random(chance);
+    Failed failed;
+    int left = num_responses;
+    for (int i = 0; i < num_prompts; ++i) {
+      for (v1::GenerateResponse& response :
+           ResponsesOf(call.requests[static_cast<size_t>(i)], static_cast<uint32_t>(i), random)) {
+        if (left-- <= 0) continue;
+        EXPECT_TRUE(stream.Add(i, std::move(response), &failed.events).ok());
+      }
+    }
+    failed.is_whole = left >= 0;
+    failed.was_replaying = failed.events.empty() && stream.is_replaying();
+    stream.AddError(absl::InternalError("x"), R"({"error":{"message":"x"}})", &failed.events);
+    return failed;
+  }
+
   // Returns what a client makes of events, without their division: the parts of each choice, in
   // their order.
   static std::map<std::string, std::string> Joined(const std::vector<Event>& events) {
@@ -385,6 +415,36 @@ TEST_P(EventStreamTest, AnotherAnswerIsNeverSent) {
   });
   // One that ends before.
   expect_refused([](v1::GenerateResponse* response) { response->clear_deltas(); });
+}
+
+TEST_P(EventStreamTest, AnErrorWhileTheClientsPartIsMadeAgainRepeatsNothing) {
+  const std::vector<Event> whole = EventsOf(Run("", 1));
+  const auto number_of = [](const Event& event) {
+    const EventJson json =
+        EventJson::parse(event.text.substr(event.text.find("data: ") + 6), nullptr, false);
+    return json.is_object() ? json.value("sequence_number", -1) : -1;
+  };
+  for (size_t cut = 0; cut + 1 < whole.size(); ++cut) {
+    // An error at each point of the replay, and behind it.
+    for (int num_responses = 0;; ++num_responses) {
+      const Failed failed = Fail(whole[cut].id, 2, num_responses);
+      std::vector<Event> had(whole.begin(), whole.begin() + static_cast<int>(cut) + 1);
+      const std::vector<Event> more = EventsOf(failed.events);
+      had.insert(had.end(), more.begin(), more.end());
+      int next = 0;
+      for (const Event& event : had) {
+        if (number_of(event) >= 0) {
+          EXPECT_EQ(number_of(event), next++);
+        }
+      }
+      if (failed.was_replaying) {
+        ASSERT_FALSE(more.empty());
+        EXPECT_LE(more.size(), 2u) << failed.events;
+        EXPECT_THAT(more[0].text, ::testing::HasSubstr("\"error\"")) << cut;
+      }
+      if (failed.is_whole) break;
+    }
+  }
 }
 
 TEST_P(EventStreamTest, AStreamWithoutAFingerprintSaysSo) {

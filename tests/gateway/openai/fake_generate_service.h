@@ -116,6 +116,18 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     absl::MutexLock lock(&mutex_);
     return rejected_;
   }
+  // ClientCall::tokens_had of each request.
+  std::vector<int64_t> tokens_had() {
+    absl::MutexLock lock(&mutex_);
+    return tokens_had_;
+  }
+  // From now on the secret derives from a new key, and knows the earlier ones.
+  void AddSecretKey() {
+    absl::MutexLock lock(&mutex_);
+    FleetSecret::Key key;
+    key.fill(static_cast<uint8_t>(keys_.size()));
+    keys_.insert(keys_.begin(), key);
+  }
   // The size that each request counts as.
   std::vector<int64_t> num_bytes() {
     absl::MutexLock lock(&mutex_);
@@ -142,6 +154,7 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     if (static_cast<int>(requests_.size()) == reject_at_) return rejection_;
     requests_.push_back(request);
     num_bytes_.push_back(call.num_bytes);
+    tokens_had_.push_back(call.tokens_had);
     identities_.push_back(call.identity);
     RelayRequest relay_request;
     relay_request.context.request_id = request.request_id();
@@ -265,7 +278,10 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   }
 
   const SystemClock clock_{};
-  const FleetSecret secret_ = FleetSecret::Random();
+  const FleetSecret secret_{[this] {
+    absl::MutexLock lock(&mutex_);
+    return keys_;
+  }};
   FakeTextService text_;
   LoadView view_;
   std::mt19937_64 random_{1};
@@ -285,7 +301,8 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
   std::vector<v1::GenerateRequest> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::Status> rejected_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::optional<CallIdentity>> identities_ ABSL_GUARDED_BY(mutex_);
-  std::vector<int64_t> num_bytes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> num_bytes_ ABSL_GUARDED_BY(mutex_), tokens_had_ ABSL_GUARDED_BY(mutex_);
+  std::vector<FleetSecret::Key> keys_ ABSL_GUARDED_BY(mutex_) = std::vector<FleetSecret::Key>(1);
   std::vector<std::weak_ptr<StreamRelay>> relays_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> held_ ABSL_GUARDED_BY(mutex_);

@@ -203,6 +203,41 @@ TEST_F(LiveTest, AQueryThatIsNoneIsRefused) {
   EXPECT_EQ(Get(PathOf(id, "/input_items")).result_int(), 404);
 }
 
+TEST_F(LiveTest, ANumberBehindTheEndIsRefused) {
+  StartServer();
+  HttpClient first = Connect();
+  const std::string id = Begin(first);
+  HttpClient reader = Connect();
+  reader.Get(PathOf(id, "?stream=true&starting_after=1000"));
+  const std::string begun = reader.ReadUntil("\r\n\r\n");
+  service_.Release();
+  const std::vector<std::string> all = DataOf(Rest(first));
+  const Json last = Json::parse(all[all.size() - 2]);
+  EXPECT_THAT(reader.ReadUntil("\"error\""),
+              HasSubstr(absl::StrCat("with number ", last["sequence_number"].get<int>())));
+}
+
+TEST_F(LiveTest, ATenantHasABoundOfReaders) {
+  StartServer();
+  HttpClient first = Connect();
+  const std::string id = Begin(first);
+  std::vector<std::unique_ptr<HttpClient>> readers;
+  for (int i = 0; i < 64; ++i) {
+    readers.push_back(std::make_unique<HttpClient>(server_->port()));
+    readers.back()->Get(PathOf(id, "?stream=true"));
+    readers.back()->ReadUntil("event: response.in_progress");
+  }
+  const HttpClient::Response refused = Get(PathOf(id));
+  EXPECT_EQ(refused.result_int(), 429);
+  EXPECT_EQ(Json::parse(refused.body())["error"]["code"], "rate_limit_exceeded");
+  // Another tenant has places of its own.
+  EXPECT_EQ(Ask("GET", PathOf(id), "x-tenant-id: other\r\n").result_int(), 404);
+  service_.Release();
+  for (const auto& reader : readers) {
+    EXPECT_NE(reader->ReadUntil("data: [DONE]").find("data: [DONE]"), std::string::npos);
+  }
+}
+
 TEST_F(LiveTest, AStreamThatWentOnIsReadBehindItsCut) {
   StartServer();
   // An answer that does not end at once.

@@ -138,6 +138,31 @@ TEST_F(ResumeTest, AKeyedStreamGoesOnUnderItsKey) {
   EXPECT_NE(service_.identities()[1]->body, "");
 }
 
+TEST_F(ResumeTest, AKeyedStreamGoesOnWhileTheFleetsSecretIsChanged) {
+  StartServer();
+  const std::string key = "Idempotency-Key: k\r\n";
+  const HttpClient::Response whole = Post(kCompletionsPath, kResumedStream, key);
+  service_.AddSecretKey();
+  const HttpClient::Response rest = PostBehind(IdsOf(whole.body())[1], kResumedStream, key);
+  EXPECT_EQ(rest.result_int(), 200);
+  EXPECT_EQ(rest["x-request-id"], whole["x-request-id"]);
+  EXPECT_EQ(service_.requests()[1].SerializeAsString(), service_.requests()[0].SerializeAsString());
+  const HttpClient::Response other =
+      PostBehind(IdsOf(whole.body())[1], kResumedStream, "Idempotency-Key: l\r\n");
+  EXPECT_EQ(other.result_int(), 409);
+  EXPECT_EQ(CodeOf(other), "cursor_of_another_request");
+}
+
+TEST_F(ResumeTest, WhatTheClientHasHadIsTold) {
+  StartServer();
+  const std::vector<std::string> ids = IdsOf(Post(kCompletionsPath, kResumedStream).body());
+  for (const size_t at : {size_t{0}, ids.size() - 2}) PostBehind(ids[at]);
+  const std::vector<int64_t> had = service_.tokens_had();
+  EXPECT_EQ(had[0], 0);
+  EXPECT_LT(had[1], 16);
+  EXPECT_EQ(had[2], 16);
+}
+
 TEST_F(ResumeTest, ATenantHasABoundOfReplays) {
   HttpLimits limits;
   limits.tenant_max_replays = 1;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/gateway/relay/relay_simulation.h"
 
 namespace continuo::gateway {
@@ -41,6 +43,38 @@ TEST(RelayStatsTest, EachEventHasThePoolOfItsWorker) {
   EXPECT_EQ(report.pool, 5);
   EXPECT_EQ(report.fingerprint, "G");
   EXPECT_THAT(report.finish_reasons, ElementsAre("length"));
+}
+
+TEST(RelayStatsTest, TokensThatTheClientHasHadAreToldApart) {
+  for (const int64_t had : {0, 1, 2, 9}) {
+    CountingObserver observer;
+    protocol::ReceivedResponses received;
+    RelayStats stats("m", received, &observer, absl::ZeroDuration());
+    stats.OnCallStarted(Worker(0, "F"), /*is_migration=*/false, absl::Seconds(1));
+    for (int i = 0; i < 2; ++i) {
+      received.Merge(Token());
+      stats.OnResponse(Token(), absl::Seconds(2));
+    }
+    const RelayReport& report = stats.Complete({.tokens_had = had}, 0, received, absl::Seconds(17));
+    EXPECT_EQ(report.completion_tokens, 2);
+    EXPECT_EQ(report.replayed_tokens, std::min<int64_t>(had, 2));
+    EXPECT_FALSE(report.usage.has_value());
+  }
+}
+
+TEST(RelayStatsTest, TheSummarysUsageIsTheReports) {
+  CountingObserver observer;
+  const protocol::ReceivedResponses received;
+  RelayStats stats("m", received, &observer, absl::ZeroDuration());
+  v1::GenerateResponse last;
+  v1::Usage& usage = *last.mutable_summary()->mutable_usage();
+  usage.set_prompt_tokens(9);
+  usage.set_reasoning_tokens(3);
+  stats.OnResponse(last, absl::Seconds(1));
+  const RelayReport& report = stats.Complete({}, 7, received, absl::Seconds(2));
+  ASSERT_TRUE(report.usage.has_value());
+  EXPECT_EQ(report.usage->reasoning_tokens(), 3u);
+  EXPECT_EQ(report.prompt_tokens, 9);
 }
 
 TEST(RelayStatsTest, WithoutAWorkerThereIsNoPool) {

@@ -39,6 +39,12 @@ class Answer {
   // have.
   virtual void AddError(const absl::Status& status, std::string_view error,
                         std::string* events) = 0;
+  // The same of a stream whose client has had more than was added: the event of the error comes
+  // alone, with this number.
+  virtual void AddErrorAlone(const absl::Status& status, std::string_view error, int64_t /*number*/,
+                             std::string* events) {
+    AddError(status, error, events);
+  }
 
   // Called after the last response without a stream: returns the parts of the body and keeps
   // nothing.

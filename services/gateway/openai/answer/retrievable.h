@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -20,19 +21,23 @@ class Retrievable {
     absl::Status status;
     std::string error;
   };
-  struct Events {
-    std::string text;
-    int64_t next = 0;      // the number of the event behind them
-    bool is_last = false;  // there is none
+  // Tells the events of one answer, as a stream has them but without ids, in the order in which
+  // they come. The answer outlives it.
+  class Teller {
+   public:
+    virtual ~Teller() = default;
+    // Appends the events since the last call; with an ending also those of that, once. The time
+    // goes with what is new.
+    virtual void Tell(const Ending* ending, std::string* events) = 0;
+    // The memory that it takes.
+    virtual size_t num_bytes() const = 0;
   };
 
   // The answer so far as one body with this status.
   virtual std::string Snapshot(std::string_view status) const = 0;
-  // The first event that EventsFrom can tell: events before it were another run's.
+  // The number of the first event that a teller tells: events before it were another run's.
   virtual int64_t first_event() const = 0;
-  // The events from number `first` on, as a stream has them but without ids, up to the one that
-  // passes `max_bytes`. With an ending also those of that, whatever their size.
-  virtual Events EventsFrom(int64_t first, const Ending* ending, size_t max_bytes) const = 0;
+  virtual std::unique_ptr<Teller> MakeTeller() const = 0;
 };
 
 }  // namespace continuo::gateway::openai

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "services/base/utf8.h"
 
@@ -76,6 +77,23 @@ void AppendNumber(double value, std::string* json) {
   json->append(text);
   // The ".0" is for readers that tell integers from other numbers.
   if (text.find_first_of(".e") == std::string_view::npos) json->append(".0");
+}
+
+std::string OneLine(std::string_view json) {
+  std::string line;
+  line.reserve(json.size());
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (in_string && c == '\\' && i + 1 < json.size()) {
+      line.push_back(c);
+      line.push_back(json[++i]);
+      continue;
+    }
+    if (c == '"') in_string = !in_string;
+    if (in_string || !absl::ascii_isspace(static_cast<unsigned char>(c))) line.push_back(c);
+  }
+  return line;
 }
 
 }  // namespace continuo::gateway::openai

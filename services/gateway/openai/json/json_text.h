@@ -14,5 +14,7 @@ void AppendCharacters(std::string_view text, std::string* json);
 void AppendString(std::string_view text, std::string* json);
 // Appends the shortest number that reads as `value`, or null if that is not finite.
 void AppendNumber(double value, std::string* json);
+// The same JSON, which is valid, on one line: without the white space between its tokens.
+std::string OneLine(std::string_view json);
 
 }  // namespace continuo::gateway::openai

@@ -76,21 +76,25 @@ boost::asio::awaitable<std::optional<T>> WaitFor(HttpConnection& connection, Rep
 
 boost::asio::awaitable<absl::Status> SendBody(HttpConnection& connection,
                                               const LiveApi::Asked& asked, LiveResponse& response) {
-  using Snapshot = std::optional<std::string>;
-  const auto reply = std::make_shared<Reply<Snapshot>>(connection);
-  const auto set = [reply](Snapshot snapshot) { reply->Set(std::move(snapshot)); };
+  using Body = absl::StatusOr<LiveResponse::Body>;
+  const auto reply = std::make_shared<Reply<Body>>(connection);
+  const auto set = [reply](Body body) { reply->Set(std::move(body)); };
   if (asked.action == LiveApi::Action::kGet) {
     response.AskSnapshot(set);
   } else {
     response.Cancel(set);
   }
-  std::optional<Snapshot> snapshot = co_await WaitFor(connection, *reply);
-  if (!snapshot.has_value()) co_return absl::OkStatus();
-  if (!snapshot->has_value()) co_return NotLive(asked.response);
-  HttpResponse answer = {.body = **std::move(snapshot)};
+  std::optional<Body> body = co_await WaitFor(connection, *reply);
+  if (!body.has_value()) co_return absl::OkStatus();
+  if (absl::IsNotFound(body->status())) co_return NotLive(asked.response);
+  HttpResponse answer;
   if (asked.action == LiveApi::Action::kDelete) {
     answer.body =
         absl::StrCat(R"({"id":")", asked.response, R"(","object":"response","deleted":true})");
+  } else if (!body->ok()) {
+    co_return body->status();
+  } else {
+    answer.body = std::move((*body)->text);
   }
   co_await connection.Respond(std::move(answer));
   co_return absl::OkStatus();
@@ -105,11 +109,12 @@ std::string ErrorEvent(const absl::Status& status) {
 
 boost::asio::awaitable<absl::Status> SendEvents(HttpConnection& connection, int64_t first,
                                                 LiveResponse& response) {
-  using Events = absl::StatusOr<Retrievable::Events>;
+  using Events = absl::StatusOr<LiveResponse::Events>;
+  const auto alive = std::make_shared<const bool>(true);
   bool begun = false;
   while (!connection.client_gone()) {
     const auto reply = std::make_shared<Reply<Events>>(connection);
-    response.AskEvents(first, [reply](Events events) { reply->Set(std::move(events)); });
+    response.AskEvents(first, alive, [reply](Events events) { reply->Set(std::move(events)); });
     std::optional<Events> events = reply->Take();
     for (; !events.has_value(); events = reply->Take()) {
       const HttpLimits& limits = connection.limits();
@@ -160,6 +165,8 @@ boost::asio::awaitable<absl::Status> LiveApi::Serve(HttpConnection& connection,
     reader = responses_->Find(asked.tenant, std::string(id));
   }
   if (reader == nullptr) co_return NotLive(asked.response);
+  const absl::StatusOr<TenantPlaces::Place> place = readers_.Enter(asked.tenant, kMaxReaders);
+  if (!place.ok()) co_return place.status();
   connection.WatchClient();
   if (asked.first_event.has_value()) {
     co_return co_await SendEvents(connection, *asked.first_event, **reader);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "services/gateway/openai/http/http_connection.h"
 #include "services/gateway/openai/live/live_responses.h"
+#include "services/gateway/openai/stream/tenant_places.h"
 
 namespace continuo::gateway::openai {
 
@@ -33,11 +34,16 @@ class LiveApi {
   static absl::StatusOr<std::optional<int64_t>> FirstEventOf(std::string_view query);
 
   // Answers, or returns an error that is to be the answer: NOT_FOUND says how the same answer is
-  // had again. The connection's coroutine.
+  // had again, RESOURCE_EXHAUSTED that the tenant has kMaxReaders or that there is no room. The
+  // connection's coroutine.
   boost::asio::awaitable<absl::Status> Serve(HttpConnection& connection, const Asked& asked);
 
  private:
+  // Of one tenant at this gateway.
+  static constexpr int kMaxReaders = 64;
+
   LiveResponses* const responses_;
+  TenantPlaces readers_{"readers of responses of this tenant are there"};
 };
 
 }  // namespace continuo::gateway::openai

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,7 +23,7 @@ namespace continuo::gateway::openai {
 // come from any thread.
 class LiveResponse : public std::enable_shared_from_this<LiveResponse> {
  public:
-  // One who reads the events. While there is one, the end of the response is kept.
+  // One who reads. Events are kept while there is one.
   class Reader {
    public:
     explicit Reader(std::shared_ptr<LiveResponse> response) : response_(std::move(response)) {
@@ -38,40 +39,63 @@ class LiveResponse : public std::enable_shared_from_this<LiveResponse> {
     const std::shared_ptr<LiveResponse> response_;
   };
 
-  // Calls are made on `executor`. `answer` lives until End; `cancel` ends the generation, and is
-  // not called after End. `kept` bounds what is kept behind the end, and outlives this.
-  LiveResponse(boost::asio::any_io_executor executor, const Retrievable* answer,
-               std::function<void()> cancel, ByteBudget* kept);
+  // Some events that follow one another, and their room while a reader has them.
+  struct Events {
+    std::string text;
+    int64_t next = 0;      // the number of the event behind them
+    bool is_last = false;  // there is none
+    ByteBudget::Share room = {};
+  };
+  // The response as one body, and its room.
+  struct Body {
+    std::string text;
+    ByteBudget::Share room = {};
+  };
 
-  // From any thread. Each `reply` is called once, on the executor.
+  // Calls are made on `executor`. `answer` lives until End; `cancel` ends the generation, and is
+  // not called after End. `budget` bounds the events that are kept and what readers get; it
+  // outlives this and all that readers get.
+  LiveResponse(boost::asio::any_io_executor executor, const Retrievable* answer,
+               std::function<void()> cancel, ByteBudget* budget);
+
+  // From any thread. Each `reply` is called once, on the executor, or never where the reader has
+  // left: where `reader`, which lives as long as he waits, has ended.
   //
   // The events from number `first` on, as soon as there is one, or the end. INVALID_ARGUMENT if the
-  // first one is no event of this run, RESOURCE_EXHAUSTED if the rest could not be kept.
-  using EventsReply = std::function<void(absl::StatusOr<Retrievable::Events>)>;
-  void AskEvents(int64_t first, EventsReply reply);
-  // The response so far; nothing if it has ended.
-  using SnapshotReply = std::function<void(std::optional<std::string>)>;
-  void AskSnapshot(SnapshotReply reply);
+  // first one is no event of this run, RESOURCE_EXHAUSTED if there is no room for events.
+  using EventsReply = std::function<void(absl::StatusOr<Events>)>;
+  void AskEvents(int64_t first, std::weak_ptr<const void> reader, EventsReply reply);
+  // The response so far. NOT_FOUND if it has ended, RESOURCE_EXHAUSTED if there is no room.
+  using BodyReply = std::function<void(absl::StatusOr<Body>)>;
+  void AskSnapshot(BodyReply reply);
   // Ends the generation; the reply is the response as it is then.
-  void Cancel(SnapshotReply reply);
+  void Cancel(BodyReply reply);
 
   // On the executor, by the connection that generates it. Events are told from Open on.
   void Open() { is_open_ = true; }
   void OnProgress();
-  // Nothing follows, and the answer may be destroyed. Calls after the first one do nothing.
+  // Nothing follows, and the answer may be destroyed. Later calls do nothing.
   void End(const absl::Status& status, std::string error);
 
  private:
   struct Waiting {
     int64_t first;
+    std::weak_ptr<const void> reader;
     EventsReply reply;
   };
 
-  void Tell(int64_t first, EventsReply reply);
-  // The events of an ended response.
-  absl::StatusOr<Retrievable::Events> KeptFrom(int64_t first) const;
+  void Tell(Waiting asked);
+  // Adds what is new to the events. With an ending also those of that.
+  void Log(const Retrievable::Ending* ending);
+  void ForgetLog();
+  // Some of the logged events, at least one, from number `first` on. There is one or an end.
+  absl::StatusOr<Events> Logged(int64_t first) const;
+  // Where the events are that have been logged.
+  int64_t end_of_log() const { return first_logged_ + static_cast<int64_t>(ends_.size()); }
+  void Snapshot(std::string_view status, const BodyReply& reply) const;
 
   const boost::asio::any_io_executor executor_;
+  ByteBudget* const budget_;
   std::atomic<int> num_readers_ = 0;
 
   // Used on the executor alone.
@@ -79,9 +103,13 @@ class LiveResponse : public std::enable_shared_from_this<LiveResponse> {
   std::function<void()> cancel_;
   bool is_open_ = false;
   std::vector<Waiting> waiting_;
-  ByteBudget::Share room_;
-  absl::StatusOr<std::string> kept_;  // the events from first_kept_ to the end
-  int64_t first_kept_ = 0;
+  // The events that were told to somebody, with a place behind each; empty until somebody asks.
+  std::unique_ptr<Retrievable::Teller> teller_;
+  absl::Status log_status_;  // why there is none
+  std::string log_;
+  std::vector<size_t> ends_;
+  int64_t first_logged_ = 0;
+  ByteBudget::Share room_;  // of the log
 };
 
 }  // namespace continuo::gateway::openai

@@ -14,24 +14,40 @@ class ApiError extends Error {
 class EventParser {
   rest = '';
 
-  // The events that are complete with `text`: {event, data}.
+  // The events that are complete with `text`: {event, data, id}.
   feed(text) {
     this.rest += text.replace(/\r/g, '');
     const parts = this.rest.split('\n\n');
     this.rest = parts.pop();
     const events = [];
     for (const part of parts) {
-      let event = 'message';
+      let event = 'message',
+        id = '';
       const data = [];
       for (const line of part.split('\n')) {
         const [, name, value] = line.match(/^([^:]*):? ?([^]*)$/);
         if (name === 'event') event = value;
         if (name === 'data') data.push(value);
+        if (name === 'id') id = value;
       }
-      if (data.length) events.push({event, data: data.join('\n')});
+      if (data.length) events.push({event, data: data.join('\n'), id});
     }
     return events;
   }
+}
+
+// How often in a row a stream is asked for again that brought nothing more, and how long that waits at first, in ms.
+const MAX_TRIES = 10,
+  FIRST_PAUSE = 100;
+
+function pause(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal?.addEventListener('abort', () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    }, {once: true});
+  });
 }
 
 class Api {
@@ -44,13 +60,14 @@ class Api {
     return key ? {Authorization: 'Bearer ' + key} : {};
   }
 
-  async fetch(path, {body, signal} = {}) {
+  async fetch(path, {body, signal, lastId} = {}) {
     const options = {headers: this.headers(), signal, cache: 'no-store'};
     if (body !== undefined) {
       options.method = 'POST';
       options.headers['Content-Type'] = 'application/json';
       options.body = JSON.stringify(body);
     }
+    if (lastId) options.headers['Last-Event-ID'] = lastId;
     let response;
     try {
       response = await fetch(new URL(path, document.baseURI), options);
@@ -94,18 +111,39 @@ class Api {
     }
   }
 
+  // The events of a stream that ends with [DONE]. Where its connection is lost it goes on behind the last event, at
+  // whichever gateway answers.
+  async *wholeStream(path, options) {
+    let lastId = '';
+    for (let tries = 0; ; ++tries) {
+      let lost = new ApiError('the stream ended before the answer did');
+      try {
+        for await (const event of this.events(path, {...options, lastId})) {
+          if (event.id) {
+            lastId = event.id;
+            tries = 0;
+          }
+          yield event;
+          if (event.data === '[DONE]') return;
+        }
+      } catch (error) {
+        lost = error;
+      }
+      // What a gateway says of the request is the end; a proxy without a gateway is not.
+      const isLost = lost instanceof ApiError && [0, 502, 503, 504].includes(lost.status);
+      if (!isLost || !lastId || tries >= MAX_TRIES) throw lost;
+      await pause(FIRST_PAUSE * 2 ** Math.min(tries, 5), options.signal);
+    }
+  }
+
   // Streams an answer into `message`, an assistant's, and calls `changed` after each piece.
   async answer({path, body}, message, signal, changed) {
     const begin = performance.now();
     const since = () => (performance.now() - begin) / 1000;
     const stats = (message.stats = {});
-    let ended = false;
     const streamed = {...body, stream: true, stream_options: {include_usage: true}};
-    for await (const {data} of this.events(path, {body: streamed, signal})) {
-      if (data === '[DONE]') {
-        ended = true;
-        break;
-      }
+    for await (const {data} of this.wholeStream(path, {body: streamed, signal})) {
+      if (data === '[DONE]') break;
       const event = JSON.parse(data);
       if (event.error) throw new ApiError(event.error.message, 0, event.error.code);
       if (event.id) message.request = event.id;
@@ -124,7 +162,6 @@ class Api {
       stats.seconds = since();
       changed();
     }
-    if (!ended) throw new ApiError('the stream ended before the answer did');
   }
 
   take(delta, message) {

@@ -3,19 +3,51 @@
 // Shows answers: headings, lists, tables, quotes, code, emphasis and links. Builds elements, so no text of a model
 // becomes markup.
 
-// Appends the inline parts of a line to `parent`.
-function appendInline(parent, text) {
-  const pattern = /(`+)([^]*?[^`])\1(?!`)|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*|\[([^\]]+)\]\((https?:\/\/[^\s)]+)\)/g;
+// The pieces of a line: [its code, or '' for plain text; the plain text before it]. Code is between two runs of
+// back-ticks of one length. The time goes with the length of the line, whatever is in it.
+function splitCode(text) {
+  const runs = [...text.matchAll(/`+/g)],
+    ofLength = new Map(),
+    pieces = [];
+  runs.forEach((run, i) => {
+    if (!ofLength.has(run[0].length)) ofLength.set(run[0].length, {all: [], next: 0});
+    ofLength.get(run[0].length).all.push(i);
+  });
+  let at = 0;
+  for (let i = 0; i < runs.length; ++i) {
+    const length = runs[i][0].length,
+      same = ofLength.get(length);
+    while (same.next < same.all.length && same.all[same.next] <= i) ++same.next;
+    if (same.next === same.all.length) continue;
+    const end = same.all[same.next];
+    pieces.push([text.slice(runs[i].index + length, runs[end].index), text.slice(at, runs[i].index)]);
+    at = runs[end].index + length;
+    i = end;
+  }
+  pieces.push(['', text.slice(at)]);
+  return pieces;
+}
+
+// Appends a text without code to `parent`.
+function appendPlain(parent, text) {
+  const pattern = /\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*|\[([^[\]]+)\]\((https?:\/\/[^\s()[\]]+)\)/g;
   let at = 0;
   for (const match of text.matchAll(pattern)) {
     parent.append(text.slice(at, match.index));
     at = match.index + match[0].length;
-    if (match[1]) parent.append(h('code', {}, match[2].trim()));
-    if (match[3]) parent.append(h('strong', {}, match[3]));
-    if (match[4]) parent.append(h('em', {}, match[4]));
-    if (match[5]) parent.append(h('a', {href: match[6], target: '_blank', rel: 'noopener noreferrer'}, match[5]));
+    if (match[1]) parent.append(h('strong', {}, match[1]));
+    if (match[2]) parent.append(h('em', {}, match[2]));
+    if (match[3]) parent.append(h('a', {href: match[4], target: '_blank', rel: 'noopener noreferrer'}, match[3]));
   }
   parent.append(text.slice(at));
+}
+
+// Appends the inline parts of a line to `parent`.
+function appendInline(parent, text) {
+  for (const [code, plain] of splitCode(text)) {
+    appendPlain(parent, plain);
+    if (code) parent.append(h('code', {}, code.trim()));
+  }
 }
 
 function inlineElement(tag, text) {
@@ -75,8 +107,11 @@ function listFrom(lines, at) {
   return [list, at];
 }
 
-// The elements of a text.
-function markdown(text) {
+// Quotes within so many others are plain text.
+const MAX_QUOTES = 8;
+
+// The elements of a text, which is within so many quotes.
+function markdown(text, quotes = 0) {
   const lines = text.split('\n'),
     blocks = [];
   let paragraph = [];
@@ -110,11 +145,11 @@ function markdown(text) {
       const [list, next] = listFrom(lines, at);
       blocks.push(list);
       at = next;
-    } else if (line.startsWith('>')) {
+    } else if (line.startsWith('>') && quotes < MAX_QUOTES) {
       flush();
       const quote = [];
       for (; at < lines.length && lines[at].startsWith('>'); ++at) quote.push(lines[at].replace(/^> ?/, ''));
-      blocks.push(h('blockquote', {}, ...markdown(quote.join('\n'))));
+      blocks.push(h('blockquote', {}, ...markdown(quote.join('\n'), quotes + 1)));
     } else if (line.includes('|') && isRuler(lines[at + 1] || '')) {
       flush();
       const head = h('tr', {}, ...cellsOf(line).map(cell => inlineElement('th', cell)));

@@ -2,7 +2,7 @@
 #include "services/gateway/openai/responses/responses_answer.h"
 
 #include <algorithm>
-#include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -90,27 +90,24 @@ std::string ResponsesAnswer::Response(std::string_view status) const {
   return text.append(form_.repeated).append("}");
 }
 
-bool ResponsesAnswer::Skips(const std::string* events) {
-  if (!form_.stream) return true;
-  is_full_ = is_full_ || events->size() >= max_bytes_;
-  if (is_full_) return true;
-  if (num_events_ >= first_) return false;
+bool ResponsesAnswer::CountEvent() {
+  if (!form_.stream) return false;
   ++num_events_;
-  return true;
+  return !is_silent_;
 }
 
 void ResponsesAnswer::AddEvent(std::string_view type, OrderedJson data, std::string* events) {
-  if (Skips(events)) return;
-  OrderedJson event = {{"type", type}, {"sequence_number", num_events_++}};
+  if (!CountEvent()) return;
+  OrderedJson event = {{"type", type}, {"sequence_number", num_events_ - 1}};
   event.update(data);
   events->append("event: ").append(type).append("\ndata: ").append(Dump(event)).append("\n\n");
 }
 
 void ResponsesAnswer::AddResponseEvent(std::string_view type, std::string_view status,
                                        std::string* events) {
-  if (Skips(events)) return;
+  if (!CountEvent()) return;
   absl::StrAppend(events, "event: ", std::string(type), "\ndata: {\"type\":\"", std::string(type),
-                  "\",\"sequence_number\":", num_events_++, ",\"response\":", Response(status),
+                  "\",\"sequence_number\":", num_events_ - 1, ",\"response\":", Response(status),
                   "}\n\n");
 }
 
@@ -202,13 +199,13 @@ void ResponsesAnswer::AddPiece(Kind kind, std::string_view piece, std::string* e
 }
 
 void ResponsesAnswer::AddPieceEvent(Kind kind, std::string_view piece, std::string* events) {
-  if (Skips(events)) return;
+  if (!CountEvent()) return;
   // There is one for nearly each token, so it is written without a tree.
   const char* const type = kind == Kind::kCall      ? "response.function_call_arguments.delta"
                            : kind == Kind::kMessage ? "response.output_text.delta"
                                                     : "response.reasoning_text.delta";
   absl::StrAppend(events, "event: ", type, "\ndata: {\"type\":\"", type,
-                  "\",\"sequence_number\":", num_events_++, ",\"item_id\":");
+                  "\",\"sequence_number\":", num_events_ - 1, ",\"item_id\":");
   AppendString(items_.back().id, events);
   absl::StrAppend(events, ",\"output_index\":", items_.size() - 1,
                   kind == Kind::kCall ? "" : ",\"content_index\":0", ",\"delta\":");
@@ -270,6 +267,15 @@ void ResponsesAnswer::AddError(const absl::Status& status, std::string_view erro
   events->append("data: [DONE]\n\n");
 }
 
+void ResponsesAnswer::AddErrorAlone(const absl::Status& status, std::string_view error,
+                                    int64_t number, std::string* events) {
+  // The client knows better what there was.
+  items_.clear();
+  begun_ = true;
+  num_events_ = number;
+  AddError(status, error, events);
+}
+
 void ResponsesAnswer::set_num_events(int64_t number) {
   num_events_ = number;
   base_ = {.num_events = number,
@@ -278,62 +284,76 @@ void ResponsesAnswer::set_num_events(int64_t number) {
            .num_pieces = items_.empty() ? 0 : items_.back().pieces.size()};
 }
 
-bool ResponsesAnswer::IsAtBase(const ResponsesAnswer& told) const {
-  return told.begun_ == base_.begun && told.items_.size() == base_.num_items &&
-         (told.items_.empty() || told.items_.back().pieces.size() == base_.num_pieces);
-}
+// Adds what the answer has to another one, whose events follow from the same pieces.
+class ResponsesAnswer::Teller : public Retrievable::Teller {
+ public:
+  explicit Teller(const ResponsesAnswer& answer)
+      : answer_(answer), told_(FormOf(answer), answer.id_, answer.model_, answer.created_) {
+    told_.is_silent_ = true;
+    StartAtBase();
+  }
 
-Retrievable::Events ResponsesAnswer::EventsFrom(int64_t first, const Ending* ending,
-                                                size_t max_bytes) const {
-  // The same events follow from the same pieces.
-  ResponsesAnswer told({.stream = true, .encodes_reasoning = form_.encodes_reasoning}, id_, model_,
-                       created_);
-  told.max_bytes_ = max_bytes;
-  Events events;
-  const auto at_base = [&] {
-    if (!IsAtBase(told)) return;
-    told.num_events_ = base_.num_events;
-    told.first_ = first;
-    told.is_full_ = false;
-    events.text.clear();
-  };
-  // Events before the base have numbers that nobody asks for.
-  told.first_ = std::numeric_limits<int64_t>::max();
-  at_base();
-  constexpr int64_t kStartEvents = 2;
-  if (told.num_events_ + kStartEvents > first) told.form_.repeated = form_.repeated;
-  if (begun_) told.AddStart(&events.text);
-  at_base();
-  for (const Item& item : items_) {
-    if (told.is_full_) break;
-    told.Begin(
-        {.kind = item.kind, .id = item.id, .call_id = item.call_id, .name = item.name, .text = ""},
-        &events.text);
-    at_base();
-    size_t at = 0;
-    for (const uint32_t size : item.pieces) {
-      if (told.is_full_) break;
-      told.AddPiece(item.kind, std::string_view(item.text).substr(at, size), &events.text);
-      at += size;
-      at_base();
+  void Tell(const Ending* ending, std::string* events) override {
+    told_.model_ = answer_.model_;
+    if (!told_.begun_) told_.created_ = answer_.created_;
+    if (answer_.begun_) told_.AddStart(events);
+    StartAtBase();
+    for (size_t i = told_.items_.empty() ? 0 : told_.items_.size() - 1; i < answer_.items_.size();
+         ++i) {
+      const Item& item = answer_.items_[i];
+      if (i == told_.items_.size()) {
+        told_.Begin({.kind = item.kind,
+                     .id = item.id,
+                     .call_id = item.call_id,
+                     .name = item.name,
+                     .text = ""},
+                    events);
+        StartAtBase();
+      }
+      while (told_.items_[i].pieces.size() < item.pieces.size()) {
+        const size_t at = told_.items_[i].text.size();
+        const uint32_t size = item.pieces[told_.items_[i].pieces.size()];
+        told_.AddPiece(item.kind, std::string_view(item.text).substr(at, size), events);
+        StartAtBase();
+      }
     }
-  }
-  if (ending != nullptr && !told.is_full_) {
-    told.max_bytes_ = std::numeric_limits<size_t>::max();
-    told.form_.repeated = form_.repeated;
-    told.usage_ = usage_;
-    told.has_usage_ = has_usage_;
-    told.seconds_ = seconds_;
-    told.is_incomplete_ = is_incomplete_;
+    if (ending == nullptr) return;
+    told_.usage_ = answer_.usage_;
+    told_.has_usage_ = answer_.has_usage_;
+    told_.seconds_ = answer_.seconds_;
+    told_.is_incomplete_ = answer_.is_incomplete_;
     if (ending->status.ok()) {
-      told.AddEnd(&events.text);
+      told_.AddEnd(events);
     } else {
-      told.AddError(ending->status, ending->error, &events.text);
+      told_.AddError(ending->status, ending->error, events);
     }
-    events.is_last = true;
   }
-  events.next = told.num_events_;
-  return events;
+
+  size_t num_bytes() const override { return told_.num_bytes(); }
+
+ private:
+  static ResponsesForm FormOf(const ResponsesAnswer& answer) {
+    return {.stream = true,
+            .encodes_reasoning = answer.form_.encodes_reasoning,
+            .repeated = answer.form_.repeated};
+  }
+  // Events before the base have numbers that nobody asks for.
+  void StartAtBase() {
+    const Base& base = answer_.base_;
+    if (!told_.is_silent_ || told_.begun_ != base.begun || told_.items_.size() != base.num_items ||
+        (base.num_items > 0 && told_.items_.back().pieces.size() != base.num_pieces)) {
+      return;
+    }
+    told_.is_silent_ = false;
+    told_.num_events_ = base.num_events;
+  }
+
+  const ResponsesAnswer& answer_;
+  ResponsesAnswer told_;
+};
+
+std::unique_ptr<Retrievable::Teller> ResponsesAnswer::MakeTeller() const {
+  return std::make_unique<Teller>(*this);
 }
 
 std::vector<std::string> ResponsesAnswer::TakeBody() {

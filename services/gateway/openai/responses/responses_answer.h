@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,17 +25,21 @@ class ResponsesAnswer : public Answer, public Retrievable {
   void Add(int prompt, const v1::GenerateResponse& response, std::string* events) override;
   void AddEnd(std::string* events) override;
   void AddError(const absl::Status& status, std::string_view error, std::string* events) override;
+  void AddErrorAlone(const absl::Status& status, std::string_view error, int64_t number,
+                     std::string* events) override;
   std::vector<std::string> TakeBody() override;
   void set_num_events(int64_t number) override;
   const Retrievable* retrievable() const override { return this; }
   std::string Snapshot(std::string_view status) const override { return Response(status); }
   int64_t first_event() const override { return base_.num_events; }
-  Events EventsFrom(int64_t first, const Ending* ending, size_t max_bytes) const override;
+  std::unique_ptr<Retrievable::Teller> MakeTeller() const override;
   // At its end the text is told several times at once.
   size_t num_bytes() const override { return kCopies * (num_bytes_ + form_.repeated.size()); }
 
  private:
   static constexpr size_t kCopies = 6;
+
+  class Teller;
 
   enum class Kind : uint8_t { kReasoning, kMessage, kCall };
 
@@ -54,10 +58,8 @@ class ResponsesAnswer : public Answer, public Retrievable {
     size_t num_items = 0, num_pieces = 0;
   };
 
-  // True if the next event makes no text. Events that a reader has had count all the same.
-  bool Skips(const std::string* events);
-  // True if the events so far lead to `base_` of this answer.
-  bool IsAtBase(const ResponsesAnswer& told) const;
+  // Numbers the next event. False if it makes no text: there is no stream, or it is told to nobody.
+  bool CountEvent();
   void AddDelta(const v1::Delta& delta, std::string* events);
   // Adds to the last item, or to a new one if that is of another kind.
   void AddPiece(Kind kind, std::string_view piece, std::string* events);
@@ -87,11 +89,7 @@ class ResponsesAnswer : public Answer, public Retrievable {
   int64_t num_events_ = 0, seconds_ = 0;
   // What was there when the number of events was set. Events before it had another division.
   Base base_;
-  // Of an answer that is made again to tell its events: those before first_ are left out, and so
-  // are all from the one on that passes max_bytes_.
-  int64_t first_ = 0;
-  size_t max_bytes_ = std::numeric_limits<size_t>::max();
-  bool is_full_ = false;
+  bool is_silent_ = false;  // events make no text
   std::vector<Item> items_;
   OrderedJson error_;
   v1::Usage usage_;

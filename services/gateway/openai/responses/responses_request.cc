@@ -2,6 +2,7 @@
 #include "services/gateway/openai/responses/responses_request.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/json/json_fields.h"
+#include "services/gateway/openai/json/json_text.h"
 #include "services/gateway/openai/json/members.h"
 #include "services/gateway/openai/json/request_json.h"
 #include "services/gateway/openai/json/tool_choice_json.h"
@@ -178,12 +180,16 @@ absl::Status ReadLimits(const Json& body, v1::GenerateRequest* request) {
 
 // Checks members that answers repeat: labels, and OpenAI's limits of metadata.
 absl::Status CheckRepeated(const Json& body) {
-  constexpr size_t kMaxPairs = 16, kMaxNameBytes = 4 * 64, kMaxValueBytes = 4 * 512;
+  constexpr size_t kMaxPairs = 16, kMaxLabelBytes = 4 * 512;
+  constexpr std::ptrdiff_t kMaxNameCharacters = 64, kMaxValueCharacters = 512;
+  const auto num_characters = [](const std::string& text) {
+    return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+  };
   for (const char* name : {"prompt_cache_key", "safety_identifier", "user"}) {
     std::optional<std::string> label;
     RETURN_IF_ERROR(Read(body, name, &label));
-    if (label.value_or("").size() > kMaxValueBytes) {
-      return protocol::FieldError(name, absl::StrCat("is over ", kMaxValueBytes, " bytes"));
+    if (label.value_or("").size() > kMaxLabelBytes) {
+      return protocol::FieldError(name, absl::StrCat("is over ", kMaxLabelBytes, " bytes"));
     }
   }
   std::optional<int64_t> max_tool_calls;
@@ -197,8 +203,8 @@ absl::Status CheckRepeated(const Json& body) {
         "metadata", absl::StrCat("has ", metadata->size(), " members, the limit is ", kMaxPairs));
   }
   for (const auto& [name, value] : metadata->items()) {
-    if (value.is_string() && name.size() <= kMaxNameBytes &&
-        value.get_ref<const std::string&>().size() <= kMaxValueBytes) {
+    if (value.is_string() && num_characters(name) <= kMaxNameCharacters &&
+        num_characters(value.get_ref<const std::string&>()) <= kMaxValueCharacters) {
       continue;
     }
     return protocol::FieldError("metadata",
@@ -224,7 +230,8 @@ std::string RepeatTools(const WrittenValue& tools) {
   return text.append("]");
 }
 
-// The members of a response that repeat those of the request, as the client wrote them.
+// The members of a response that repeat those of the request: the client's own numbers and order
+// of members, on one line, as an event's data needs it.
 std::string Repeat(const WrittenValue& body) {
   const auto texts = MemberTexts(body.text);
   const auto member = [&](const char* name) {
@@ -268,7 +275,7 @@ std::string Repeat(const WrittenValue& body) {
     add(name, given(member(name), "0"));
   }
   add("truncation", "\"disabled\"");
-  return all;
+  return OneLine(all);
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/stream/call_start.h"
 
+#include <algorithm>
+
 #include "services/base/status_macros.h"
+#include "services/gateway/openai/stream/position.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::openai {
@@ -12,17 +15,18 @@ absl::Status StartStream(const FleetSecret& secret, std::string_view tenant, std
   CallIdentity& identity = start->identity;
   Cursor& begin = start->begin;
   if (last_event_id.empty()) {
-    if (!start->is_keyed) {
+    if (!start->key.has_value()) {
       identity.seed = start->signer->SeedOf(identity.request_id);
       identity.reference_time = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
     }
     begin.request_id = identity.request_id;
-    if (start->is_keyed) begin.seed = identity.seed;
+    if (start->key.has_value()) begin.seed = identity.seed;
     begin.reference_time = identity.reference_time;
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(begin, start->signer->Read(last_event_id));
-  if (start->is_keyed && begin.request_id != identity.request_id) {
+  // The stream may have begun while the fleet's secret was another one.
+  if (start->key.has_value() && !IsIdOfKey(secret, tenant, *start->key, begin.request_id)) {
     return protocol::WithReason(
         absl::AbortedError("Last-Event-ID is of a request with another Idempotency-Key"),
         protocol::kReasonOtherRequest);
@@ -40,6 +44,14 @@ absl::Status StartStream(const FleetSecret& secret, std::string_view tenant, std
   identity.preferred_fingerprint = begin.fingerprint;
   identity.takes_over = true;
   return absl::OkStatus();
+}
+
+std::vector<int64_t> TokensHad(const Cursor& cursor, size_t num_prompts, size_t num_sequences) {
+  std::vector<int64_t> tokens(num_prompts);
+  for (size_t i = 0; i < std::min(cursor.units.size(), num_prompts * num_sequences); ++i) {
+    tokens[i / num_sequences] += static_cast<int64_t>(cursor.units[i].amount.of[Amount::kIds]);
+  }
+  return tokens;
 }
 
 }  // namespace continuo::gateway::openai

@@ -281,7 +281,12 @@ absl::Status EventStream::AddEnd(std::string* events) {
 
 void EventStream::AddError(const absl::Status& status, std::string_view error,
                            std::string* events) {
-  answer_->AddError(status, error, events);
+  // What a stream that goes on has made again is less than its client has had.
+  if (is_replaying() || num_to_skip_ > 0 || (resumed_ && begin_.at_end)) {
+    answer_->AddErrorAlone(status, error, static_cast<int64_t>(begin_.num_events), events);
+  } else {
+    answer_->AddError(status, error, events);
+  }
 }
 
 }  // namespace continuo::gateway::openai

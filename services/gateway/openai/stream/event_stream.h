@@ -18,8 +18,8 @@ namespace continuo::gateway::openai {
 
 // The events of one HTTP stream, each with an id from which the stream can go on: a signed cursor.
 // Streams for clients that do not expect ids have none.
-// A stream that goes on is generated again from its begin; what its client has had makes no event
-// again. Whether that is the same is compared. Not thread-safe.
+// A stream that goes on is generated again from its begin. What its client has had makes no event
+// again; it is compared with the cursor, and another answer ends the stream. Not thread-safe.
 //
 // Responses are divided into batches, one for each delta, which belong to units: choices and, where
 // there are several, the prompts. The events that a batch makes follow from what was delivered of
@@ -43,7 +43,8 @@ class EventStream {
   absl::Status Add(int prompt, v1::GenerateResponse response, std::string* events);
   // Appends the last events; as Answer::AddEnd.
   absl::Status AddEnd(std::string* events);
-  // As Answer::AddError. Events of an error have no id: the client goes on behind the one before.
+  // As Answer::AddError, or AddErrorAlone until all that the client has had was made again. Events
+  // of an error have no id: the client goes on behind the one before.
   void AddError(const absl::Status& status, std::string_view error, std::string* events);
 
   // The memory of what waits.

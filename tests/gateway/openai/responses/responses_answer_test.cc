@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -68,75 +69,49 @@ std::vector<v1::GenerateResponse> Responses(v1::FinishReason reason) {
 
 Json BodyOf(ResponsesAnswer& answer) { return Json::parse(absl::StrJoin(answer.TakeBody(), "")); }
 
-// The text of the events of a stream from number `first` on.
-std::string From(const std::string& stream, size_t first) {
-  size_t at = 0;
-  for (size_t i = 0; i < first && at < stream.size(); ++i) at = stream.find("\n\n", at) + 2;
-  return stream.substr(at);
-}
-
-TEST(ResponsesAnswerTest, EventsAreToldAgainFromAnyNumber) {
-  for (const bool streams : {true, false}) {
-    ResponsesForm form;
-    form.repeated = R"("metadata":{"a":"b"})";
-    form.stream = true;
-    ResponsesAnswer stream(form, "i", "asked", 5);
-    // One in one piece has no events of its own, and tells the same.
-    form.stream = streams;
-    ResponsesAnswer answer(form, "i", "asked", 5);
-    std::string events;
-    EXPECT_EQ(answer.EventsFrom(0, nullptr, 1000).text, "");
-    for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_TOOL_CALLS)) {
-      stream.Add(0, response, &events);
-      std::string ignored;
-      answer.Add(0, response, &ignored);
-      for (int64_t first = 0;; ++first) {
-        const Retrievable::Events told = answer.EventsFrom(first, nullptr, 1 << 20);
-        EXPECT_EQ(told.text, From(events, first));
-        EXPECT_FALSE(told.is_last);
-        if (told.text.empty()) {
-          EXPECT_EQ(told.next, first) << "nobody is ahead of the answer";
-          break;
+TEST(ResponsesAnswerTest, EventsAreToldAsTheyCame) {
+  const std::vector<v1::GenerateResponse> responses = Responses(v1::FINISH_REASON_TOOL_CALLS);
+  // A teller is made at any time, and asked after each response.
+  for (size_t made = 0; made <= responses.size(); ++made) {
+    for (const bool streams : {true, false}) {
+      ResponsesForm form;
+      form.repeated = R"("metadata":{"a":"b"})";
+      form.stream = true;
+      ResponsesAnswer stream(form, "i", "asked", 5);
+      // One in one piece has no events of its own, and tells the same.
+      form.stream = streams;
+      ResponsesAnswer answer(form, "i", "asked", 5);
+      std::unique_ptr<Retrievable::Teller> teller;
+      std::string events, told;
+      for (size_t i = 0; i <= responses.size(); ++i) {
+        if (i == made) teller = answer.MakeTeller();
+        if (teller != nullptr) {
+          teller->Tell(nullptr, &told);
+          EXPECT_EQ(told, events);
         }
+        if (i == responses.size()) break;
+        stream.Add(0, responses[i], &events);
+        std::string ignored;
+        answer.Add(0, responses[i], &ignored);
       }
+      const size_t num_bytes = teller->num_bytes();
+      EXPECT_GT(num_bytes, events.size() / 10);
+      const Retrievable::Ending ending = {absl::InternalError("x"), R"({"error":{"code":"c"}})"};
+      if (made % 2 == 0) {
+        stream.AddEnd(&events);
+        teller->Tell(std::make_unique<Retrievable::Ending>().get(), &told);
+      } else {
+        stream.AddError(ending.status, ending.error, &events);
+        teller->Tell(&ending, &told);
+      }
+      EXPECT_EQ(told, events);
     }
-    stream.AddEnd(&events);
-    const Retrievable::Ending ending = {};
-    for (int64_t first = 0; first < 20; ++first) {
-      const Retrievable::Events told = answer.EventsFrom(first, &ending, 1);
-      if (first > 0 && !told.is_last) continue;  // It comes in several.
-      EXPECT_EQ(answer.EventsFrom(first, &ending, 1 << 20).text, From(events, first)) << first;
-    }
-  }
-}
-
-TEST(ResponsesAnswerTest, EventsAreToldInPartsAndJoinToTheWhole) {
-  ResponsesAnswer answer({.stream = true}, "i", "asked", 5);
-  std::string events;
-  for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_LENGTH)) {
-    answer.Add(0, response, &events);
-  }
-  const Retrievable::Ending ending = {absl::InternalError("x"), R"({"error":{"code":"c"}})"};
-  for (const size_t max_bytes : {1, 300, 1000, 5000}) {
-    std::string joined;
-    Retrievable::Events told;
-    do {
-      told = answer.EventsFrom(told.next, &ending, max_bytes);
-      joined.append(told.text);
-    } while (!told.is_last);
-    ResponsesAnswer whole({.stream = true}, "i", "asked", 5);
-    std::string expected;
-    for (const v1::GenerateResponse& response : Responses(v1::FINISH_REASON_LENGTH)) {
-      whole.Add(0, response, &expected);
-    }
-    whole.AddError(ending.status, ending.error, &expected);
-    EXPECT_EQ(joined, expected) << max_bytes;
   }
 }
 
 TEST(ResponsesAnswerTest, EventsOfAnotherRunAreNotToldAgain) {
   const std::vector<v1::GenerateResponse> responses = Responses(v1::FINISH_REASON_TOOL_CALLS);
-  for (size_t cut = 0; cut <= responses.size(); ++cut) {
+  for (size_t cut = 0; cut < responses.size(); ++cut) {
     ResponsesAnswer answer({.stream = true}, "i", "asked", 5);
     std::string events;
     for (size_t i = 0; i < responses.size(); ++i) {
@@ -146,10 +121,29 @@ TEST(ResponsesAnswerTest, EventsOfAnotherRunAreNotToldAgain) {
       }
       answer.Add(0, responses[i], &events);
     }
-    if (cut == responses.size()) continue;
     EXPECT_EQ(answer.first_event(), 100);
-    EXPECT_EQ(answer.EventsFrom(100, nullptr, 1 << 20).text, events) << cut;
-    EXPECT_EQ(answer.EventsFrom(102, nullptr, 1 << 20).text, From(events, 2)) << cut;
+    std::string told;
+    answer.MakeTeller()->Tell(nullptr, &told);
+    EXPECT_EQ(told, events) << cut;
+  }
+}
+
+TEST(ResponsesAnswerTest, AnErrorBeforeTheClientsPlaceComesAlone) {
+  for (size_t had = 0; had < 5; ++had) {
+    ResponsesAnswer answer({.stream = true}, "i", "asked", 5);
+    std::string events;
+    for (size_t i = 0; i < had; ++i) {
+      answer.Add(0, Responses(v1::FINISH_REASON_STOP)[i], &events);
+    }
+    events.clear();
+    answer.AddErrorAlone(absl::InternalError("x"), R"({"error":{"code":"c"}})", 40, &events);
+    EXPECT_THAT(events, ::testing::StartsWith("event: response.failed\ndata: "));
+    const size_t end = events.find("\n\n");
+    EXPECT_EQ(events.substr(end), "\n\ndata: [DONE]\n\n");
+    const Json event = Json::parse(events.substr(events.find('{'), end - events.find('{')));
+    EXPECT_EQ(event["sequence_number"], 40);
+    EXPECT_EQ(event["response"]["error"]["code"], "c");
+    EXPECT_EQ(event["response"]["output"], Json::array());
   }
 }
 

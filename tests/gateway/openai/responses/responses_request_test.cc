@@ -88,6 +88,9 @@ TEST(ResponsesRequestTest, ToolsThatAreNoFunctionsAreSkipped) {
          {"type": "function", "name": "f", "description": "d", "strict": true,
           "parameters": {"type": "object", "properties": {"z": {}, "a": {}}}},
          {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}],
+         "metadata": {
+           "a \" b": "two  spaces, a \\"
+         },
          "parallel_tool_calls": false})";
   const absl::StatusOr<ResponsesCall> call = ParseResponses(body);
   ASSERT_TRUE(call.ok()) << call.status();
@@ -102,7 +105,10 @@ TEST(ResponsesRequestTest, ToolsThatAreNoFunctionsAreSkipped) {
   ASSERT_EQ(repeated["tools"].size(), 1);
   EXPECT_EQ(repeated["tools"][0]["name"], "f");
   EXPECT_EQ(repeated["parallel_tool_calls"], false);
-  EXPECT_THAT(call->form.repeated, HasSubstr(R"("properties": {"z": {}, "a": {}})"));
+  // An event's data is one line.
+  EXPECT_THAT(call->form.repeated, HasSubstr(R"("properties":{"z":{},"a":{}})"));
+  EXPECT_THAT(call->form.repeated, HasSubstr(R"("metadata":{"a \" b":"two  spaces, a \\"})"));
+  EXPECT_EQ(call->form.repeated.find('\n'), std::string::npos);
   EXPECT_THAT(call->tool_places, ElementsAre(1));
   EXPECT_EQ(ResponsesParamOf(call->tool_places, "conversation.tools[0].parameters"),
             "tools[1].parameters");

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -12,15 +13,14 @@
 
 namespace continuo::gateway::openai {
 
-// Bounds the streams of one tenant that are generated again at a time, up to where they were cut.
-// Thread-safe; outlives its places.
-class ReplayLimiter {
+// Bounds how much of one kind a tenant may have at a time. Thread-safe; outlives its places.
+class TenantPlaces {
  public:
   // A place is given back at its end.
   class Place {
    public:
     Place() = default;
-    Place(ReplayLimiter* limiter, std::string tenant)
+    Place(TenantPlaces* limiter, std::string tenant)
         : limiter_(limiter), tenant_(std::move(tenant)) {}
     Place(Place&& other) noexcept
         : limiter_(std::exchange(other.limiter_, nullptr)), tenant_(std::move(other.tenant_)) {}
@@ -35,9 +35,12 @@ class ReplayLimiter {
     }
 
    private:
-    ReplayLimiter* limiter_ = nullptr;
+    TenantPlaces* limiter_ = nullptr;
     std::string tenant_;
   };
+
+  // `what` is a part of the error's sentence: "streams of this tenant are generated again".
+  explicit TenantPlaces(std::string_view what) : what_(what) {}
 
   // RESOURCE_EXHAUSTED, reason RATE_LIMITED, where the tenant has `limit` places; 0 is no limit.
   absl::StatusOr<Place> Enter(const std::string& tenant, int limit);
@@ -45,6 +48,7 @@ class ReplayLimiter {
  private:
   void Leave(const std::string& tenant);
 
+  const std::string what_;
   absl::Mutex mutex_;
   absl::flat_hash_map<std::string, int64_t> places_ ABSL_GUARDED_BY(mutex_);
 };

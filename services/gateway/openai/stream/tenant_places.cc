@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/openai/stream/replay_limiter.h"
+#include "services/gateway/openai/stream/tenant_places.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -8,14 +8,13 @@
 
 namespace continuo::gateway::openai {
 
-absl::StatusOr<ReplayLimiter::Place> ReplayLimiter::Enter(const std::string& tenant, int limit) {
+absl::StatusOr<TenantPlaces::Place> TenantPlaces::Enter(const std::string& tenant, int limit) {
   absl::MutexLock lock(&mutex_);
   int64_t& places = places_[tenant];
   if (limit > 0 && places >= limit) {
     return protocol::WithRetryInfo(
         protocol::WithReason(
-            absl::ResourceExhaustedError(absl::StrCat(
-                limit, " streams of this tenant are generated again already, the limit")),
+            absl::ResourceExhaustedError(absl::StrCat(limit, " ", what_, " already, the limit")),
             protocol::kReasonRateLimited),
         absl::Seconds(1));
   }
@@ -23,7 +22,7 @@ absl::StatusOr<ReplayLimiter::Place> ReplayLimiter::Enter(const std::string& ten
   return Place(this, tenant);
 }
 
-void ReplayLimiter::Leave(const std::string& tenant) {
+void TenantPlaces::Leave(const std::string& tenant) {
   absl::MutexLock lock(&mutex_);
   const auto places = places_.find(tenant);
   if (--places->second == 0) places_.erase(places);
