@@ -29,7 +29,9 @@ std::vector<Score> ScoresOf(const std::vector<v1::EmbedResponse>& responses) {
     for (const v1::Embedding& embedding : response.embeddings()) {
       Score& score = scores.emplace_back();
       if (embedding.values_size() == 1) score.value = embedding.values(0);
-      if (embedding.has_logit()) score.logit = embedding.logit();
+      // One that tells no logit has it in its score, as far as a float does.
+      score.logit = embedding.has_logit() ? embedding.logit()
+                                          : std::log(score.value) - std::log1p(-score.value);
     }
   }
   return scores;

@@ -16,8 +16,8 @@ size_t RerankJsonBytes(const RerankCall& call);
 
 // The answer to the call: of rerankings the best top_n documents, those of the highest logits first
 // and of equal ones the one that is earlier in the body; of kScore all scores in order. `responses`
-// have one score and its logit for each pair, in order, and `created` is in Unix seconds. Numbers are the shortest that read as
-// the same float32.
+// have one score and its logit for each pair, in order, and `created` is in Unix seconds. Numbers
+// are the shortest that read as the same float32.
 std::string RerankJson(const RerankCall& call, const std::vector<v1::EmbedResponse>& responses,
                        const std::string& id, const std::string& model, int64_t created);
 

@@ -59,6 +59,18 @@ TEST(RerankJsonTest, EqualScoresAreOrderedByTheirLogits) {
   EXPECT_EQ(answer["results"][0]["relevance_score"], 1);
 }
 
+TEST(RerankJsonTest, AScoreWithoutALogitIsOrderedByItself) {
+  std::vector<v1::EmbedResponse> responses = ResponsesOf({0.25f, 1, 0.5f, 0});
+  for (int i = 0; i < 4; ++i) {
+    if (i != 2) responses[i > 1 ? 1 : 0].mutable_embeddings(i % 2)->clear_logit();
+  }
+  const Json answer =
+      Json::parse(RerankJson(CallOf(ScoreForm::kRerank, 4), responses, "i", "m", 0));
+  std::vector<int> order;
+  for (const Json& result : answer["results"]) order.push_back(result["index"]);
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 0, 3}));
+}
+
 TEST(RerankJsonTest, NumbersReadAsTheSameFloat) {
   const float third = 1.0f / 3;
   const Json answer = Json::parse(
