@@ -2,7 +2,9 @@
 #include "services/worker/worker_process.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -77,6 +79,8 @@ void WorkerProcess::StartServer() {
   options.open_inference = config_.open_inference;
   options.worker_name = config_.worker_name;
   options.model_name = config_.model_name;
+  std::error_code no_path;
+  options.model_path = std::filesystem::absolute(config_.load.source.dir, no_path).string();
   for (const model::AdapterSource& adapter : config_.load.adapters) {
     options.adapter_names.push_back(adapter.name);
   }

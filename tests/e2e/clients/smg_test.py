@@ -41,8 +41,7 @@ class SmgTest(unittest.TestCase):
             [INSTALLED / "smg/bin/smg", "launch", "--host", "127.0.0.1", "--port", str(port),
              "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics),
              "--worker-urls", *(f"grpc://{worker.address}" for worker in cls.workers),
-             "--policy", "round_robin", "--model-path", str(fleet.DEMO_MODEL),
-             "--tokenizer-path", str(fleet.DEMO_MODEL)],
+             "--policy", "round_robin"],
             stdout=cls.log, stderr=subprocess.STDOUT)
         cls.addClassCleanup(cls.stop)
         fleet.wait_until(cls.is_ready, "SMG's workers", START_TIMEOUT_S)

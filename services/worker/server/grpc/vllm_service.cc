@@ -127,7 +127,7 @@ grpc::ServerUnaryReactor* VllmService::GetModelInfo(grpc::CallbackServerContext*
           -> absl::StatusOr<engine_v1::GetModelInfoResponse> {
         const Serving* const serving = worker_.serving->get();
         if (serving == nullptr) return worker_.lifecycle->CheckServing();
-        return VllmModelInfo(serving->model);
+        return VllmModelInfo(serving->model, worker_.identity->model_path);
       });
 }
 

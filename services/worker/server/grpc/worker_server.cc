@@ -26,6 +26,7 @@ WorkerServer::WorkerServer(const WorkerServerOptions& options,
       peers_(std::move(peers)),
       runtime_({.worker = options.worker_name,
                 .model_name = options.model_name,
+                .model_path = options.model_path,
                 .adapter_names = {options.adapter_names.begin(), options.adapter_names.end()}},
                clock, options.end_patience, options.text_threads,
                [this](bool serving) {

@@ -21,9 +21,10 @@ int32_t Count(uint64_t number) {
 
 }  // namespace
 
-engine_v1::GetModelInfoResponse VllmModelInfo(const ServedModel& model) {
+engine_v1::GetModelInfoResponse VllmModelInfo(const ServedModel& model, const std::string& path) {
   engine_v1::GetModelInfoResponse info;
-  info.set_model_path(model.name);
+  info.set_model_path(path);
+  info.set_tokenizer_path(path);
   info.set_served_model_name(model.name);
   info.set_is_generation(model.generates());
   info.set_max_context_length(static_cast<uint32_t>(model.max_context_tokens));

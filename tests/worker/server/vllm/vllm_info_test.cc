@@ -16,11 +16,12 @@ TEST(VllmInfoTest, AModelIsDescribed) {
   model.max_context_tokens = 128;
   model.vocab_size = 300;
   model.eos_ids = {2, 5};
-  EXPECT_EQ(VllmModelInfo(model).default_sampling_params_json(), "");
+  EXPECT_EQ(VllmModelInfo(model, "").default_sampling_params_json(), "");
   model.defaults.top_k = 20;
   model.defaults.temperature = 0.5f;
-  const auto info = VllmModelInfo(model);
+  const auto info = VllmModelInfo(model, "/models/m");
   EXPECT_EQ(info.served_model_name(), "m");
+  EXPECT_EQ(info.tokenizer_path(), "/models/m");
   EXPECT_TRUE(info.is_generation());
   EXPECT_EQ(info.max_context_length(), 128u);
   EXPECT_EQ(info.vocab_size(), 300u);
