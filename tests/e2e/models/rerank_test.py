@@ -126,7 +126,11 @@ class RerankTest(unittest.TestCase):
 
     def test_both_of_coheres_interfaces_rank(self):
         want = self.scores(DOCUMENTS)
-        order = sorted(range(len(want)), key=lambda i: (-want[i], i))
+        # Scores that are equal as floats are ordered by their logits.
+        pairs = [pb.EmbedInput(pair=pb.TextPair(query=QUERY, document=document)) for document in DOCUMENTS]
+        logits = [vector.logit for vector in self.stub.Embed(pb.EmbedRequest(model="scores", inputs=pairs)).embeddings]
+        order = sorted(range(len(want)), key=lambda i: (-logits[i], i))
+        self.assertEqual([want[i] for i in order], sorted(want, reverse=True))
         self.assertEqual([result.index for result in self.ranked(DOCUMENTS)], order)
         self.assertEqual([result.index for result in self.ranked(DOCUMENTS, top_n=3)], order[:3])
         objects = [{"text": document, "number": str(i)} for i, document in enumerate(DOCUMENTS)]
