@@ -74,7 +74,9 @@ class SmgTest(unittest.TestCase):
         if prompt is None:
             request.conversation.messages.add(role="user", content=QUESTION)
         else:
-            request.text = prompt
+            # SMG adds no special tokens to a text.
+            tokens = self.client.inference.Tokenize(pb.TokenizeRequest(text=prompt, omit_special_tokens=True))
+            request.token_ids.ids.extend(tokens.token_ids)
         request.sampling.temperature = 0
         request.stopping.max_tokens = MAX_TOKENS
         return "".join(delta.text for response in self.client.inference.Generate(request)
@@ -106,12 +108,12 @@ class SmgTest(unittest.TestCase):
         self.assertEqual(texts, [choice["message"]["content"] for choice in again["choices"]],
                          "whichever worker answers")
         self.assertEqual(len(texts), 2)
-        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+        schema = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"],
                   "additionalProperties": False}
         body = self.body(messages=messages, response_format={
             "type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}})
         answer = json.loads(ask(self.url, "/v1/chat/completions", {**body, "max_tokens": 60}))
-        self.assertIsInstance(json.loads(answer["choices"][0]["message"]["content"])["n"], int)
+        self.assertEqual(json.loads(answer["choices"][0]["message"]["content"]), {"n": 7})
 
     def test_3_a_worker_is_killed(self):
         expected = self.expected("Mira lives")
