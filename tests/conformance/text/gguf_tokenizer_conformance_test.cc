@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokenizers of GGUF files beside those of the Hugging Face folders that they were made of.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/worker/text/text_model.h"
 #include "tests/testing/gguf_writer.h"
 #include "tests/testing/text_files.h"
@@ -117,7 +119,9 @@ std::string WriteGguf(const std::string& folder, const std::string& pre, bool ad
   for (uint32_t id = 0; bos.is_string() && id < tokens.size(); ++id) {
     if (tokens[id] == bos) writer.Key("tokenizer.ggml.bos_token_id", id);
   }
-  const std::string path = ::testing::TempDir() + "tokenizer_" + pre + ".gguf";
+  // Another process may write the same vocabulary at the same time.
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "tokenizer_", pre, "_", ::getpid(), ".gguf");
   std::ofstream(path, std::ios::binary) << writer.Bytes();
   return path;
 }
