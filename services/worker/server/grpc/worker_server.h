@@ -34,7 +34,7 @@ struct WorkerServerOptions {
   bool open_inference = false;
   std::string worker_name;
   std::string model_name;
-  std::string model_path;  // of the folder or file that is served, absolute
+  std::string model_path;                  // of the folder or file that is served, absolute
   std::vector<std::string> adapter_names;  // of LoRA adapters that Serve will bring
   absl::Duration drain_grace = absl::Seconds(5);
   // A call that was told to end is cut after this time; a reader who does not read would keep it
