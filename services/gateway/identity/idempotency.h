@@ -19,7 +19,7 @@ namespace continuo::gateway {
 inline constexpr char kIdempotencyKey[] = "idempotency-key";
 inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 
-// What a call and its retries have in common.
+// A call and its retries have these in common.
 struct CallIdentity {
   std::string request_id;
   uint64_t seed = 0;  // of the first prompt, where the request has none; below 2^53

@@ -33,7 +33,7 @@ struct RelayReport {
   // From the summary. Without one: the estimate, if a worker had accepted the request, else 0.
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // that workers generated in this call
-  // Of these, those that the client has had before: they were generated again to find its place.
+  // The client has had these of them before. They were generated again to find its place.
   int64_t replayed_tokens = 0;
   std::optional<v1::Usage> usage;                                 // from the summary
   absl::Duration time_to_first_token = absl::InfiniteDuration();  // infinite without a token

@@ -26,8 +26,8 @@ class ModelCatalog {
     names_.insert(name);
     if (name != parent) adapters_[name] = parent;
   }
-  // What workers report now counts before what they have reported or was declared: a name that one
-  // of them has as a model of its own is no adapter, and one of several parents is the first's.
+  // Present reports win over earlier ones and over declared names: a name that one of the workers
+  // has as a model of its own is no adapter, and one of several parents is the first's.
   void SettleAdapters(const std::vector<std::shared_ptr<const WorkerLoad>>& workers);
   // The name is listed from now on, described or not: the worker that reported it has answered
   // ListModels, has failed to, or does not serve yet.

@@ -39,7 +39,7 @@ class LiveApi {
   boost::asio::awaitable<absl::Status> Serve(HttpConnection& connection, const Asked& asked);
 
  private:
-  // Of one tenant at this gateway.
+  // One tenant may have so many readers at this gateway.
   static constexpr int kMaxReaders = 64;
 
   LiveResponses* const responses_;

@@ -90,7 +90,7 @@ class LiveResponse : public std::enable_shared_from_this<LiveResponse> {
   void ForgetLog();
   // Some of the logged events, at least one, from number `first` on. There is one or an end.
   absl::StatusOr<Events> Logged(int64_t first) const;
-  // Where the events are that have been logged.
+  // The number of the event that is logged next.
   int64_t end_of_log() const { return first_logged_ + static_cast<int64_t>(ends_.size()); }
   void Snapshot(std::string_view status, const BodyReply& reply) const;
 

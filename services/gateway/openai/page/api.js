@@ -129,7 +129,7 @@ class Api {
       } catch (error) {
         lost = error;
       }
-      // What a gateway says of the request is the end; a proxy without a gateway is not.
+      // A gateway's own refusal ends the stream. A proxy that finds no gateway does not.
       const isLost = lost instanceof ApiError && [0, 502, 503, 504].includes(lost.status);
       if (!isLost || !lastId || tries >= MAX_TRIES) throw lost;
       await pause(FIRST_PAUSE * 2 ** Math.min(tries, 5), options.signal);

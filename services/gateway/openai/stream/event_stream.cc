@@ -281,7 +281,7 @@ absl::Status EventStream::AddEnd(std::string* events) {
 
 void EventStream::AddError(const absl::Status& status, std::string_view error,
                            std::string* events) {
-  // What a stream that goes on has made again is less than its client has had.
+  // Before its client's place a stream that goes on has made less than the client has had.
   if (is_replaying() || num_to_skip_ > 0 || (resumed_ && begin_.at_end)) {
     answer_->AddErrorAlone(status, error, static_cast<int64_t>(begin_.num_events), events);
   } else {

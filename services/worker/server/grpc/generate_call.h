@@ -108,7 +108,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   absl::Status Start();
   // Hands the request to the engine, or answers it right away. On an error nothing was started.
   absl::Status StartParsed(const v1::GenerateRequest& request);
-  // What the session wrote has reached gRPC.
+  // Tells the session that gRPC has taken its response, or, if not `ok`, that the client is gone.
   void Written(bool ok);
   // Logs the end of the call, and ends its span.
   void LogEnd(const absl::Status& status);
