@@ -51,11 +51,16 @@ absl::Duration DurationOf(const google::protobuf::Duration& duration) {
   return std::clamp(protocol::FromProto(duration), absl::ZeroDuration(), absl::Hours(24));
 }
 
-size_t BatchRows::RowOf(const Key& key) {
+size_t BatchRows::RowOf(const Key& key, uint64_t step) {
   const auto found = row_of_.find(key);
   if (found != row_of_.end()) return found->second;
   size_t row = 0;
-  while (row < rows_.size() && !rows_[row].free()) ++row;
+  // The row of a sequence that ends in this very step shows its end.
+  const auto is_free = [&](size_t at) {
+    const bool ends = rows_[at].state == BatchRow::State::kEnded && seen_[at].step == step;
+    return rows_[at].free() && !ends;
+  };
+  while (row < rows_.size() && !is_free(row)) ++row;
   if (row == kMaxRows) return kNoRow;
   if (row == rows_.size()) {
     rows_.emplace_back();
@@ -92,7 +97,7 @@ std::vector<size_t> BatchRows::Take(const v1::Step& step) {
         found != row_of_.end() && rows_[found->second].state != BatchRow::State::kEnded;
     // A sequence that follows an ended one is another request with the same id.
     if (found != row_of_.end() && !known) row_of_.erase(found);
-    const size_t row = RowOf(key);
+    const size_t row = RowOf(key, step.number());
     result.push_back(row);
     if (row == kNoRow) continue;
     if (!known) rows_[row].cached_tokens = std::min(s.cached_tokens(), s.prompt_tokens());

@@ -80,7 +80,8 @@ class BatchRows {
     absl::Time time;
   };
 
-  size_t RowOf(const Key& key);
+  // The row of a sequence of step number `step`.
+  size_t RowOf(const Key& key, uint64_t step);
 
   std::vector<BatchRow> rows_;
   std::vector<Seen> seen_;  // By row: when its sequence was last in a step.

@@ -43,6 +43,16 @@ TEST(BatchRowsTest, TheNextRequestTakesTheFreeRow) {
   EXPECT_EQ(batch.rows().size(), 3u);
 }
 
+TEST(BatchRowsTest, TheRowOfASequenceThatEndsIsFreeFromTheNextStepOn) {
+  BatchRows batch;
+  batch.Take(MakeStep(1, {{"a", 5, 0, 5, 1}, {"b", 5, 0, 5, 1}}));
+  batch.Take(MakeStep(2, {{"a", 5, 5, 1, 2}, {"b", 5, 5, 1, 2, kLength}}));
+  EXPECT_THAT(batch.Take(MakeStep(3, {{"a", 5, 6, 1, 3, kLength}, {"c", 9, 0, 9, 1}})),
+              ElementsAre(0, 1));
+  EXPECT_EQ(batch.rows()[0].state, State::kEnded);
+  EXPECT_THAT(batch.Take(MakeStep(4, {{"c", 9, 9, 1, 2}, {"d", 9, 0, 9, 1}})), ElementsAre(1, 0));
+}
+
 TEST(BatchRowsTest, AnIdThatComesBackIsAnotherRequest) {
   BatchRows batch;
   batch.Take(MakeStep(1, {{"a", 5, 0, 5, 1, kLength}}));

@@ -197,6 +197,16 @@ test('the next sequence takes the first free row', () => {
   assert.ok(column.cells.get(0).first);
 });
 
+test('the row of a sequence that ends is free from the next step on', () => {
+  const batch = new page.BatchRows();
+  batch.take(step(1, [sequence('a', 0, 10, 1), sequence('b', 0, 10, 1)]));
+  batch.take(step(2, [sequence('a', 10, 1, 2), sequence('b', 10, 1, 2, {finish: 'stop'})]));
+  const column = batch.take(step(3, [sequence('a', 11, 1, 3, {finish: 'length'}), sequence('c', 0, 10, 1)]));
+  assert.deepEqual([0, 1].map(at => column.cells.get(at).kind), ['end', 'prompt']);
+  assert.deepEqual([column.running, batch.rows.length], [2, 2]);
+  assert.equal(batch.take(step(4, [sequence('c', 10, 1, 2), sequence('d', 0, 10, 1)])).cells.get(0).id, 'd');
+});
+
 test('equal ids, and further sequences of one request, have rows of their own', () => {
   const batch = new page.BatchRows();
   batch.take(step(1, [sequence('a', 0, 10, 1), sequence('a', 0, 10, 1), sequence('a', 0, 10, 1, {index: 1})]));

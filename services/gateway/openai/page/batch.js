@@ -63,7 +63,8 @@ class BatchRows {
   takeSequence(step, column, s, key) {
     let at = this.byKey.get(key);
     if (at === undefined || this.rows[at].state === 'end') {
-      at = this.rows.findIndex(row => this.isFree(row));
+      // The row of a sequence that ends in this very step shows its end.
+      at = this.rows.findIndex((row, at) => this.isFree(row) && !column.cells.has(at));
       if (at < 0) at = this.rows.length;
       if (at >= BatchRows.MAX_ROWS) return;
       if (this.rows[at] && this.byKey.get(this.rows[at].key) === at) this.byKey.delete(this.rows[at].key);
