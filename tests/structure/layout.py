@@ -113,7 +113,7 @@ ALLOWED = {
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",
     "services/worker/server/load": "services/base services/protocol proto services/common/grpc services/worker/server/lifetime",
-    "services/worker/server/vllm": "services/base services/protocol proto services/common services/worker/server/session",
+    "services/worker/server/vllm": "services/base services/protocol proto services/worker/server/session",
     "services/worker/server/grpc": "services/worker/server/load services/worker/server/vllm services/base services/common services/common/grpc services/common/telemetry "
                                    "services/common/trust "
                                    "services/protocol services/worker/server/runtime proto services/worker/engine "

@@ -158,7 +158,8 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
       context, request, response,
       [this](const engine_v1::GetLoadsRequest& r) -> absl::StatusOr<engine_v1::GetLoadsResponse> {
         if (r.dp_rank() != 0) return protocol::FieldError("dp_rank", "there is rank 0 alone");
-        return VllmLoads(worker_.load_board->Read(), worker_.clock->Now());
+        return VllmLoads(worker_.load_board->Read(), worker_.clock->Now(),
+                         std::string(common::Version()));
       });
 }
 

@@ -6,8 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
-
-#include "services/common/version.h"
+#include <utility>
 
 namespace continuo::server {
 namespace {
@@ -58,10 +57,11 @@ engine_v1::GetServerInfoResponse VllmServerInfo(const v1::WatchLoadResponse& loa
   return info;
 }
 
-engine_v1::GetLoadsResponse VllmLoads(const v1::WatchLoadResponse& load, absl::Time now) {
+engine_v1::GetLoadsResponse VllmLoads(const v1::WatchLoadResponse& load, absl::Time now,
+                                      std::string version) {
   engine_v1::GetLoadsResponse loads;
   loads.set_timestamp(absl::FormatTime(absl::RFC3339_full, now, absl::UTCTimeZone()));
-  loads.set_version(std::string(common::Version()));
+  loads.set_version(std::move(version));
   loads.set_dp_rank_count(1);
   engine_v1::SchedulerLoad& rank = *loads.add_loads();
   rank.set_num_running_reqs(Count(load.running_requests()));

@@ -39,8 +39,9 @@ TEST(VllmInfoTest, TheLoadIsOneRanks) {
   load.set_max_running_requests(12);
   load.set_pending_prompt_tokens(uint64_t{1} << 40);
   load.set_decode_tokens_per_second(50);
-  const auto loads = VllmLoads(load, absl::FromUnixSeconds(0));
+  const auto loads = VllmLoads(load, absl::FromUnixSeconds(0), "1.2.3");
   EXPECT_EQ(loads.timestamp(), "1970-01-01T00:00:00+00:00");
+  EXPECT_EQ(loads.version(), "1.2.3");
   ASSERT_EQ(loads.loads_size(), 1);
   const auto& rank = loads.loads(0);
   EXPECT_EQ(rank.num_total_reqs(), 5);
@@ -51,7 +52,7 @@ TEST(VllmInfoTest, TheLoadIsOneRanks) {
   EXPECT_EQ(rank.gen_throughput(), 50);
   EXPECT_EQ(rank.num_waiting_uncached_tokens(), 0x7fffffff) << "as many as the field can have";
   EXPECT_EQ(VllmServerInfo(load, absl::Seconds(7)).uptime_seconds(), 7);
-  EXPECT_EQ(VllmLoads({}, absl::Now()).loads(0).token_usage(), 0) << "while it loads";
+  EXPECT_EQ(VllmLoads({}, absl::Now(), "").loads(0).token_usage(), 0) << "while it loads";
 }
 
 }  // namespace
