@@ -120,6 +120,7 @@ void AttentionOps::PagedAttention(Tensor out, Tensor q, const PagedKv& kv,
   CONTINUO_CHECK(kv.num_decodes >= 0 && kv.num_decodes <= kv.kv_len.size());
   CONTINUO_CHECK(kv.num_decodes <= q.rows());
   CONTINUO_CHECK(params.window >= 0 && params.chunk >= 0 && params.softcap >= 0);
+  CONTINUO_CHECK(!params.bidirectional || params.chunk == 0);
   CONTINUO_CHECK(params.head_dim > 0 && params.heads_per_kv_head > 0);
   CONTINUO_CHECK(params.sinks.size() == 0 ||
                  (params.sinks.dtype == DType::kF32 && params.sinks.size() == params.num_heads));

@@ -52,6 +52,9 @@ struct AttentionParams {
   float softcap = 0.0f;
   // A query at position p sees positions in (p - window, p]; 0: all up to p.
   int window = 0;
+  // Encoders: a query sees what lies behind it, too, up to its sequence's end: positions in
+  // (p - window, p + window), or all of them. Chunks do not go with it. The CPU alone computes it.
+  bool bidirectional = false;
   // The context is cut into chunks of so many positions, and a query sees those of its own chunk
   // alone; 0: it is not cut.
   int chunk = 0;
@@ -112,7 +115,8 @@ class AttentionOps {
                               const HeadRotation& rotation);
   // Copies whole KV blocks of one layer: pairs i32 [n, 2] of (from, to), in order.
   void CopyKvBlocks(const PagedKv& kv, Tensor pairs);
-  // Causal attention of each row over its sequence's cache. out, q: [rows, num_heads * head_dim].
+  // Attention of each row over its sequence's cache, causal unless `params` says otherwise. out, q:
+  // [rows, num_heads * head_dim].
   void PagedAttention(Tensor out, Tensor q, const PagedKv& kv, const AttentionParams& params);
 
  protected:

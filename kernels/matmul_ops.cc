@@ -84,6 +84,18 @@ void MatMulOps::DoGatedMatMul(const MatMulInput& x, const Product& gate, const P
   rows_.GateMul(function, gate.out, gate.out, up.out);
 }
 
+void MatMulOps::ActivatedMatMul(const MatMulInput& x, const Product& product,
+                                GateFunction function) {
+  CheckProduct(x.x, product);
+  if (product.out.size() > 0) DoActivatedMatMul(x, product, function);
+}
+
+void MatMulOps::DoActivatedMatMul(const MatMulInput& x, const Product& product,
+                                  GateFunction function) {
+  DoMatMul(x, product);
+  rows_.GateMul(function, product.out, product.out, Tensor());
+}
+
 void MatMulOps::MatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,
                              std::span<const int64_t> split_begin) {
   CONTINUO_CHECK(out.dtype == DType::kF32);

@@ -39,6 +39,9 @@ class MatMulOps {
   // format in which it keeps them.
   virtual bool SupportsWeights(WeightType type) const = 0;
   virtual WeightFormat FormatOf(WeightType type) const = 0;
+  // Returns the format in which products of many rows are fastest. Their bits may be others than
+  // those of FormatOf.
+  virtual WeightFormat PackedFormatOf(WeightType type) const { return FormatOf(type); }
   // Returns the bytes of a matrix of w's shape and format.
   virtual size_t WeightBytes(const Weight& w, std::span<const int64_t> split_begin) const = 0;
   // Returns the bytes of what an op may prepare beside rows of k activations for products with
@@ -67,6 +70,9 @@ class MatMulOps {
   // of PreparedBytes for gate.out: the result then holds what products read there.
   MatMulInput GatedMatMul(const MatMulInput& x, const Product& gate, const Product& up,
                           GateFunction function, void* prepared = nullptr);
+  // MatMul, then GateMul of its result in place, without a factor, with the bits that the single
+  // ops give.
+  void ActivatedMatMul(const MatMulInput& x, const Product& product, GateFunction function);
   // MatMul for a K that tensor parallelism splits: x and w hold this rank's columns, and split i is
   // columns [split_begin[i], split_begin[i+1]) of them, perhaps empty; their number is a power of
   // two. The splits' f32 sums are added in a balanced binary tree. out is f32; there is no bias.
@@ -83,6 +89,8 @@ class MatMulOps {
   virtual void DoMatMuls(const MatMulInput& x, std::span<const Product> products);
   virtual void DoGatedMatMul(const MatMulInput& x, const Product& gate, const Product& up,
                              GateFunction function, void* prepared);
+  virtual void DoActivatedMatMul(const MatMulInput& x, const Product& product,
+                                 GateFunction function);
 
  private:
   virtual void DoPackRows(const Weight& w, std::span<const int64_t> split_begin, int64_t first_row,

@@ -5,13 +5,14 @@
 
 namespace continuo::kernels {
 
-// The function of a gate and what it multiplies, in an MLP the first four:
+// The function of a gate and what it multiplies, in an MLP the first five:
 enum class GateFunction {
   kSilu,  // g / (1 + e^-g) · u
   kGelu,  // its tanh form: g / (1 + e^(-2√(2/π)(g + 0.044715 g³))) · u
   // gpt-oss: with g at most 7 and u from -7 to 7, g / (1 + e^(-1.702 g)) · (u + 1)
   kClampedSwiglu,
   kReluSquared,  // max(g, 0)² · u
+  kGeluErf,      // g · (1 + erf(g / √2)) / 2 · u, within 2e-7 |g u|; on the CPU alone
   // Gates without a function of their own, in layers with state and in attention:
   kProduct,  // g · u
   kSigmoid,  // u / (1 + e^-g)

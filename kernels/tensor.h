@@ -72,7 +72,14 @@ constexpr const char* NameOf(WeightType type) {
 // The layout of a weight matrix in a device's memory: row-major in data.dtype, or packed by the
 // device (cpu/matmul/panel_layout.h, cuda/formats/fp8.h, cuda/formats/quantised_layout.h).
 // CONTRIBUTING.md says how to add one.
-enum class WeightFormat : uint8_t { kDense, kBF16Panels, kInt8Panels, kInt4Panels, kFp8Rows };
+enum class WeightFormat : uint8_t {
+  kDense,
+  kBF16Panels,
+  kInt8Panels,
+  kInt4Panels,
+  kFp8Rows,
+  kF32Panels
+};
 
 // A packed matrix is filled in multiples of this many rows (MatMulOps::PackRows).
 inline constexpr int64_t kPackedRows = 16;

@@ -131,6 +131,36 @@ TEST_P(AttentionTest, AQuerySeesItsOwnChunkAlone) {
   }
 }
 
+// Encoders: rows of a whole text, also of several KV chunks, see what lies behind them.
+TEST_P(AttentionTest, InBothDirectionsAQuerySeesWhatLiesBehindIt) {
+  for (const auto& [type, kept] : kTypes) {
+    for (const int window : {0, 1, 2, 65, 200}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(type) << (kept ? " int8" : "") << " " << window);
+      kernels::AttentionParams params = Heads(6, 2, 20, window);
+      const std::vector<PagedCase::Sequence> sequences = {{1, 1},     {2, 2},     {5, 5},
+                                                          {128, 128}, {140, 140}, {300, 300}};
+      const PagedCase causal(sequences, params, type, 37, 7, kept);
+      params.bidirectional = true;
+      const PagedCase c(sequences, params, type, 37, 7, kept);
+      const HostTensor out = c.Run(*device_);
+      ExpectMatches(GetParam(), out, c, type, kept);
+      EXPECT_EQ(out.SameBits(causal.Run(*device_)), window == 1);
+      EXPECT_TRUE(c.Run(*MakeCpu(GetParam(), 3)).SameBits(out));
+    }
+  }
+}
+
+// A text's bits are those of the text alone, whatever is computed beside it.
+TEST_P(AttentionTest, InBothDirectionsTheBitsAreThoseOfTheSequenceAlone) {
+  kernels::AttentionParams params = Heads(6, 2, 20);
+  params.bidirectional = true;
+  const PagedCase all({{70, 70}, {3, 3}, {260, 260}}, params, kernels::DType::kF32, 38, 16);
+  const HostTensor out = all.Run(*device_);
+  for (const int threads : {1, 2, 5}) {
+    EXPECT_TRUE(all.RunInChunks(*MakeCpu(GetParam(), threads), 1000).SameBits(out));
+  }
+}
+
 TEST_P(AttentionTest, MoreHeadsThanOnePartTakes) {
   const PagedCase c({{70, 9}}, Heads(70, 1, 16), kernels::DType::kF32, 22, 16);
   ExpectMatches(GetParam(), c.Run(*device_), c, kernels::DType::kF32);

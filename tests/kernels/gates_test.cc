@@ -52,6 +52,32 @@ TEST_P(GatesTest, GeluMulMatchesReference) {
   }
 }
 
+TEST_P(GatesTest, GeluByTheErrorFunctionMatchesReference) {
+  Random random(27);
+  for (const kernels::DType type : kGateTypes) {
+    for (const int64_t cols : {1, 15, 16, 1000, 2500}) {
+      HostTensor gate = HostTensor::Of(type, 3, cols, random, 3.0f);
+      const HostTensor up = HostTensor::Of(type, 3, cols, random);
+      HostTensor out = HostTensor::Poisoned(type, 3, cols);
+      const Matrix gates = gate.matrix(), ups = up.matrix();
+      Matrix expected(gates.size());
+      for (size_t i = 0; i < gates.size(); ++i) {
+        expected[i] = gates[i] * std::erfc(-gates[i] / std::sqrt(2.0)) / 2 * ups[i];
+      }
+      ops().rows.GateMul(kernels::GateFunction::kGeluErf, out, gate, up);
+      // The formula errs by 1e-7 of the distribution, and gates are at most 6, factors at most 2.
+      ExpectNear(out, expected, 4 * 0x1p-23 + RoundingOf(type), {12 * 2e-7});
+      ops().rows.GateMul(kernels::GateFunction::kGeluErf, gate, gate, up);
+      EXPECT_TRUE(gate.SameBits(out)) << "in place";
+    }
+  }
+  constexpr float kFar = 1e30f;
+  const HostTensor gate = HostTensor::OfFloats({-kFar, -40.0f, 0.0f, 40.0f, kFar});
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 5, 1);
+  ops().rows.GateMul(kernels::GateFunction::kGeluErf, out, gate, kernels::Tensor());
+  EXPECT_EQ(out.matrix(), (Matrix{0, 0, 0, 40, kFar}));
+}
+
 TEST_P(GatesTest, ProductsAndSigmoidGatesMatchTheirFormulas) {
   Random random(26);
   for (const kernels::DType type : kGateTypes) {

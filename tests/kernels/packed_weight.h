@@ -18,7 +18,7 @@ class PackedWeight {
                std::vector<int64_t> split_begin = {}) {
     const kernels::Tensor t = matrix.tensor();
     if (split_begin.empty()) split_begin = {0, t.cols()};
-    weight_.format = device.ops().matmul.FormatOf(type);
+    weight_.format = device.ops().matmul.PackedFormatOf(type);
     const bool is_dense = weight_.format == kernels::WeightFormat::kDense;
     weight_.data = {nullptr,
                     !is_dense                           ? kernels::DType::kI8

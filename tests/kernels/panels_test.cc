@@ -19,8 +19,12 @@ INSTANTIATE_FOR_ISAS(PanelsTest);
 
 constexpr kernels::WeightType kQuantised[] = {kernels::WeightType::kInt8,
                                               kernels::WeightType::kInt4};
-constexpr kernels::WeightType kPacked[] = {kernels::WeightType::kBF16, kernels::WeightType::kInt8,
-                                           kernels::WeightType::kInt4};
+constexpr kernels::WeightType kPacked[] = {kernels::WeightType::kF32, kernels::WeightType::kBF16,
+                                           kernels::WeightType::kInt8, kernels::WeightType::kInt4};
+// Formats that keep numbers as they are, and the types of these numbers.
+constexpr std::pair<kernels::WeightType, kernels::DType> kPlain[] = {
+    {kernels::WeightType::kF32, kernels::DType::kF32},
+    {kernels::WeightType::kBF16, kernels::DType::kBF16}};
 constexpr int64_t kGroups[] = {128, 64};  // of kQuantised
 
 // Returns values of very different sizes, as with outliers.
@@ -93,12 +97,39 @@ TEST_P(PanelsTest, RoundingToAGroupLosesHalfAStep) {
   }
 }
 
-TEST_P(PanelsTest, Bf16IsKeptAsItIs) {
+TEST_P(PanelsTest, PlainNumbersAreKeptAsTheyAre) {
   Random random(62);
-  for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 201}}) {
-    const HostTensor matrix = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
-    const PackedWeight packed(*device_, kernels::WeightType::kBF16, matrix);
-    EXPECT_EQ(packed.Unpacked(*device_), matrix.matrix());
+  for (const auto& [weights, type] : kPlain) {
+    for (const auto& [rows, k] : {std::pair{1, 1}, {5, 7}, {16, 64}, {33, 201}}) {
+      const HostTensor matrix = HostTensor::Of(type, rows, k, random);
+      const PackedWeight packed(*device_, weights, matrix);
+      EXPECT_EQ(packed.Unpacked(*device_), matrix.matrix());
+    }
+  }
+}
+
+TEST_P(PanelsTest, AnActivatedProductIsTheProductAndThenItsActivation) {
+  Random random(71);
+  const int64_t k = 150;
+  const auto threads = MakeCpu(GetParam(), 3);
+  for (const kernels::WeightType weights : kPacked) {
+    for (const kernels::DType type : {kernels::DType::kF32, kernels::DType::kBF16}) {
+      for (const int64_t rows : {0, 1, 7, 100, 300}) {
+        for (const int64_t columns : {1, 48, 301}) {
+          const HostTensor x = HostTensor::Of(type, rows, k, random);
+          const PackedWeight w(*device_, weights, Rough(columns, k, random));
+          const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, columns, random);
+          HostTensor expected = HostTensor::Poisoned(type, rows, columns);
+          HostTensor out = HostTensor::Poisoned(type, rows, columns);
+          ops().matmul.MatMul(expected, x, w.weight(), bias);
+          ops().rows.GateMul(kernels::GateFunction::kGeluErf, expected, expected, {});
+          threads->ops().matmul.ActivatedMatMul(x.tensor(), {out, w.weight(), bias},
+                                                kernels::GateFunction::kGeluErf);
+          EXPECT_TRUE(out.SameBits(expected))
+              << NameOf(weights) << ", " << rows << " rows, " << columns << " columns";
+        }
+      }
+    }
   }
 }
 
@@ -251,23 +282,32 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
   }
 }
 
-TEST_P(PanelsTest, Bf16ProductsMatchReference) {
+// Rows of 1,024 floats begin in one set of the cache, and are copied.
+TEST_P(PanelsTest, ProductsOfPlainNumbersMatchReference) {
   Random random(64);
-  for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{
-           {1, 1, 1}, {1, 70, 129}, {4, 130, 64}, {7, 33, 1201}, {13, 64, 2}, {250, 20, 600}}) {
-    const HostTensor x = HostTensor::Of(kernels::DType::kBF16, rows, k, random);
-    const HostTensor matrix = HostTensor::Of(kernels::DType::kBF16, columns, k, random);
-    const PackedWeight w(*device_, kernels::WeightType::kBF16, matrix);
-    const Matrix expected = ReferenceMatMul(x.matrix(), matrix.matrix(), {}, rows, columns, k);
-    Matrix ax = x.matrix(), aw = matrix.matrix();
-    for (double& v : ax) v = std::fabs(v);
-    for (double& v : aw) v = std::fabs(v);
-    Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
-    for (double& v : bound) v = (v + 2) * static_cast<double>(k + 8) * 0x1p-24;
-    HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
-    ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
-    SCOPED_TRACE(::testing::Message() << rows << "x" << columns << "x" << k);
-    ExpectNear(out, expected, 0x1p-24, bound);
+  for (const auto& [weights, type] : kPlain) {
+    for (const auto& [rows, columns, k] : std::vector<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                              {1, 70, 129},
+                                                                              {4, 130, 64},
+                                                                              {7, 33, 1201},
+                                                                              {9, 32, 1024},
+                                                                              {13, 64, 2},
+                                                                              {250, 20, 600}}) {
+      const HostTensor x = HostTensor::Of(type, rows, k, random);
+      const HostTensor matrix = HostTensor::Of(type, columns, k, random);
+      const PackedWeight w(*device_, weights, matrix);
+      const Matrix expected = ReferenceMatMul(x.matrix(), matrix.matrix(), {}, rows, columns, k);
+      Matrix ax = x.matrix(), aw = matrix.matrix();
+      for (double& v : ax) v = std::fabs(v);
+      for (double& v : aw) v = std::fabs(v);
+      Matrix bound = ReferenceMatMul(ax, aw, {}, rows, columns, k);
+      for (double& v : bound) v = (v + 2) * static_cast<double>(k + 8) * 0x1p-24;
+      HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, columns);
+      ops().matmul.MatMul(out, x, w.weight(), kernels::Tensor());
+      SCOPED_TRACE(::testing::Message()
+                   << NameOf(weights) << " " << rows << "x" << columns << "x" << k);
+      ExpectNear(out, expected, 0x1p-24, bound);
+    }
   }
 }
 

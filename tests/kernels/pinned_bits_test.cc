@@ -128,6 +128,24 @@ void HashGroups(kernels::Device& device, const Take& take) {
   }
 }
 
+// Packed f32, and the activation of encoders.
+template <typename Take>
+void HashFloatPanels(kernels::Device& device, const Take& take) {
+  Random random(41);
+  const std::vector<int64_t> cut = {0, 21, 43, 64, 86, 107, 129, 150, 172}, whole = {0, 172};
+  const HostTensor x = HostTensor::Of(kernels::DType::kF32, 7, 172, random, 1.7f);
+  const HostTensor w = HostTensor::Of(kernels::DType::kF32, 45, 172, random);
+  HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, 7, 45);
+  const PackedWeight split(device, kernels::WeightType::kF32, w, cut);
+  device.ops().matmul.MatMulSplitK(out, x, split.weight(), cut);
+  take("MatMul packed f32", out);
+  const PackedWeight packed(device, kernels::WeightType::kF32, w, whole);
+  const HostTensor bias = HostTensor::Of(kernels::DType::kF32, 1, 45, random);
+  device.ops().matmul.ActivatedMatMul(x.tensor(), {out, packed.weight(), bias},
+                                      kernels::GateFunction::kGeluErf);
+  take("ActivatedMatMul packed f32", out);
+}
+
 Hashes HashOps(kernels::Device& device) {
   Hashes hashes;
   const auto take = [&](const std::string& op, const HostTensor& t) {
@@ -302,6 +320,7 @@ Hashes HashOps(kernels::Device& device) {
   }
   HashGroups(device, take);
   HashAdapters(device, take);
+  HashFloatPanels(device, take);
   return hashes;
 }
 
@@ -326,6 +345,7 @@ Hashes With(Hashes hashes, const Hashes& others) {
 
 Hashes PinnedOf(const std::string& isa) {
   const Hashes every = {
+      {"ActivatedMatMul packed f32", 0xf7628bee7e849300},
       {"Adapters", 0x904a6b53cbc4f5ed},
       {"AddSum", 0x32fd869af8cbd558},
       {"CausalConv", 0x32482549df3e98b4},
@@ -340,6 +360,7 @@ Hashes PinnedOf(const std::string& isa) {
       {"GrowAngles, Scale", 0xc594512d92e9fad1},
       {"LayerNorm", 0x00690cc920833f97},
       {"MatMul packed bf16", 0x3baa01a58bd5623b},
+      {"MatMul packed f32", 0xe2e481d1f4fd1cd0},
       {"MatMul packed int4", 0x0c2e63831405617a},
       {"MatMul packed int8", 0x0033c909f8fb264a},
       {"MatMul stored IQ4_NL", 0x9e8e3d0fda11dd98},
@@ -374,10 +395,12 @@ Hashes PinnedOf(const std::string& isa) {
       {"exact_math", 0x843916fcafa5100c},
   };
   const Hashes scalar = With(every, {
+                                        {"ActivatedMatMul packed f32", 0x7956503e6fde15f6},
                                         {"CausalConv with silu", 0xd06b4412fc574871},
                                         {"ClampedSwiglu", 0xed9bbab6824649cf},
                                         {"Gelu", 0xeb03ea7969ca82f2},
                                         {"GeluMul", 0xc2a9a011eb4e94a3},
+                                        {"MatMul packed f32", 0x04652df4d2d359a5},
                                         {"MatMul", 0x113543ea1d2f2e33},
                                         {"MatMulSplitK", 0x2ca4cc51d0c6c0b0},
                                         {"PagedAttention", 0x25a2698f1224f9fe},

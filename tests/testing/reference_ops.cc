@@ -169,13 +169,17 @@ Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& val
     const int64_t position = kv_len - rows + r;
     int64_t first = params.window == 0 ? 0 : std::max<int64_t>(0, position - params.window + 1);
     if (params.chunk > 0) first = std::max(first, position / params.chunk * params.chunk);
+    int64_t last = position;
+    if (params.bidirectional) {
+      last = params.window == 0 ? kv_len - 1 : std::min(kv_len, position + params.window) - 1;
+    }
     for (int64_t h = 0; h < params.num_heads; ++h) {
       const int64_t kv_head =
           (params.first_head + h) / params.heads_per_kv_head - params.first_kv_head;
       const double* query = &q[(r * params.num_heads + h) * dim];
       std::vector<double> weights;
       double max = -std::numeric_limits<double>::infinity();
-      for (int64_t p = first; p <= position; ++p) {
+      for (int64_t p = first; p <= last; ++p) {
         double dot = 0;
         for (int64_t d = 0; d < dim; ++d) {
           dot += query[d] * keys[(p * params.num_kv_heads + kv_head) * dim + d];
@@ -190,7 +194,7 @@ Matrix ReferenceAttention(const Matrix& q, const Matrix& keys, const Matrix& val
       if (params.sinks.size() > 0) {
         sum += std::exp(static_cast<const float*>(params.sinks.data)[h] - max);
       }
-      for (int64_t p = first; p <= position; ++p) {
+      for (int64_t p = first; p <= last; ++p) {
         for (int64_t d = 0; d < dim; ++d) {
           out[(r * params.num_heads + h) * dim + d] +=
               weights[p - first] / sum * values[(p * params.num_kv_heads + kv_head) * dim + d];

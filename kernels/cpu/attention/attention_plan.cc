@@ -22,10 +22,11 @@ int64_t CostOf(const AttentionItem& item) { return ChunksOf(item) * (8 + item.nu
 
 SeenPositions::SeenPositions(const AttentionItem& item, const PagedKv& kv,
                              const AttentionParams& params)
-    : window_(params.window), chunk_(params.chunk) {
+    : window_(params.window), chunk_(params.chunk), bidirectional_(params.bidirectional) {
   const int32_t* query_begin = static_cast<const int32_t*>(kv.query_begin.data);
   const int32_t rows = query_begin[item.seq + 1] - query_begin[item.seq];
-  first_ = static_cast<const int32_t*>(kv.kv_len.data)[item.seq] - rows + item.first_row;
+  length_ = static_cast<const int32_t*>(kv.kv_len.data)[item.seq];
+  first_ = length_ - rows + item.first_row;
   last_ = first_ + item.num_rows - 1;
 }
 

@@ -28,26 +28,32 @@ class SeenPositions {
   SeenPositions(const AttentionItem& item, const PagedKv& kv, const AttentionParams& params);
 
   int64_t FirstChunk() const { return FirstSeenBy(first_) / kKvChunk * kKvChunk; }
-  int64_t end() const { return last_ + 1; }
+  int64_t end() const { return EndSeenBy(last_); }
   // The positions of a chunk that any row sees, counted from its first.
   int Begin(int64_t chunk) const { return Within(FirstSeenBy(first_) - chunk); }
-  int End(int64_t chunk) const { return Within(last_ + 1 - chunk); }
+  int End(int64_t chunk) const { return Within(end() - chunk); }
   // The positions of a chunk that one row sees.
   int BeginOf(int row, int64_t chunk) const { return Within(FirstSeenBy(first_ + row) - chunk); }
-  int EndOf(int row, int64_t chunk) const { return Within(first_ + row + 1 - chunk); }
+  int EndOf(int row, int64_t chunk) const { return Within(EndSeenBy(first_ + row) - chunk); }
 
  private:
   static int Within(int64_t position) {
     return static_cast<int>(std::clamp<int64_t>(position, 0, kKvChunk));
   }
-  // It never decreases from one position to the next.
+  // Neither decreases from one position to the next.
+  int64_t EndSeenBy(int64_t position) const {
+    if (!bidirectional_) return position + 1;
+    return window_ == 0 ? length_ : std::min(length_, position + window_);
+  }
   int64_t FirstSeenBy(int64_t position) const {
     const int64_t of_window = window_ == 0 ? 0 : std::max<int64_t>(0, position - window_ + 1);
     return chunk_ == 0 ? of_window : std::max(of_window, position - position % chunk_);
   }
 
   int64_t first_, last_;  // positions of the rows
+  int64_t length_;        // of the sequence
   int64_t window_, chunk_;
+  bool bidirectional_;
 };
 
 // The layout of one chunk's partial results: maximum and sum of each query, with room for a vector

@@ -7,6 +7,7 @@ constexpr size_t kLanes = 16;
 constexpr size_t kRowTile = 4;
 constexpr size_t kColTile = 6;
 constexpr size_t kColTile1 = 8;
+constexpr size_t kFloatRows = 12, kFloatPanels = 2, kFloatSmallM = 6;
 constexpr size_t kQueryTile = 6;
 constexpr size_t kPanelTile = 4;
 constexpr size_t kDecodeAccumulators = 16;

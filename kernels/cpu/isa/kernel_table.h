@@ -78,8 +78,9 @@ struct PanelBlock {
   const uint8_t* next;  // the first panel of what is likely read after this block; null: unknown
 };
 
-// The loops of the packed formats; null where the set has none.
+// The loops of the packed formats; null where the set has none. All have that of f32.
 struct PanelDots {
+  void (*f32)(const PanelBlock& block);
   void (*bf16)(const PanelBlock& block);
   void (*int8)(const PanelBlock& block);
   void (*int4)(const PanelBlock& block);
@@ -190,6 +191,8 @@ struct KernelTable {
   void (*clamped_swiglu)(float* out, const float* gate, const float* up, size_t n);
   // out = max(gate, 0)² * up
   void (*relu_squared_mul)(float* out, const float* gate, const float* up, size_t n);
+  // out = gate * (1 + erf(gate / √2)) / 2 * up
+  void (*gelu_erf_mul)(float* out, const float* gate, const float* up, size_t n);
   // out = gate * up
   void (*multiply)(float* out, const float* gate, const float* up, size_t n);
   // out = up / (1 + e^-gate)

@@ -20,10 +20,13 @@
 //   LoadI8 I8Part<i>                   kLanes bytes; byte i of each word
 //   BF16Even BF16Odd                   those of a vector that holds 2·kLanes elements
 //   kRowTile, kColTile, kColTile1      dot products done at once: rows × columns, and of one row
+//   kFloatRows, kFloatPanels           the tile of packed f32: rows × panels, and the rows up to
+//   kFloatSmallM                       which it has four panels
 //   kQueryTile, kPanelTile             the same of attention: queries × vectors
 //   kDecodeAccumulators                accumulators of attention's sums of values when decoding; ≥ 8
 // clang-format on
 
+#include "kernels/cpu/isa/float_panels-inl.h"
 #include "kernels/cpu/isa/vector_math-inl.h"
 
 // ---- Conversions ----
@@ -280,6 +283,24 @@ INLINE Vec Gelu(Vec gate, Vec up) {
   return Mul(Div(gate, Add(Set(1.0f), Exp(u))), up);
 }
 
+// erf by formula 7.1.26 of Abramowitz and Stegun, Handbook of Mathematical Functions, whose error
+// is 1.5e-7: with x = |gate| / √2 and t = 1 / (1 + p x), 1 - erf(x) = e^-x² (a1 t + … + a5 t⁵).
+INLINE Vec GeluErf(Vec gate, Vec up) {
+  const Vec zero = Zero(), one = Set(1.0f), half = Set(0.5f);
+  const Vec size = Max(gate, Sub(zero, gate));
+  // p / √2
+  const Vec t = Div(one, MulAdd(Set(0.23164187f), size, one));
+  Vec p = Set(1.061405429f);
+  p = MulAdd(p, t, Set(-1.453152027f));
+  p = MulAdd(p, t, Set(1.421413741f));
+  p = MulAdd(p, t, Set(-0.284496736f));
+  p = MulAdd(p, t, Set(0.254829592f));
+  // Half of what is beyond |gate|, of the normal distribution.
+  const Vec beyond = Mul(Mul(Mul(half, p), t), Exp(Mul(Mul(gate, gate), Set(-0.5f))));
+  const Vec part = IfLess(gate, zero, beyond, Sub(one, beyond));
+  return Mul(Mul(gate, part), up);
+}
+
 // Every product and sum is rounded by itself. NaN stays.
 INLINE Vec ClampedSwiglu(Vec gate, Vec up) {
   const Vec limit = Set(7.0f), least = Set(-7.0f);
@@ -388,7 +409,7 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       AttendChunk<FloatAttention<I8>>,
       attend_pairs,
       MergeChunk,
-      panel_dots,
+      {Panels<FloatPanelTile>, panel_dots.bf16, panel_dots.int8, panel_dots.int4},
       Quantise,
       SumSquares,
       Scale,
@@ -396,6 +417,7 @@ constexpr KernelTable MakeTable(const char* name, PanelDots panel_dots,
       GateRow<Gelu>,
       GateRow<ClampedSwiglu>,
       GateRow<ReluSquared>,
+      GateRow<GeluErf>,
       GateRow<Mul>,
       GateRow<SigmoidTimes>,
       SoftCap,

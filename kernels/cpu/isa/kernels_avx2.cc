@@ -13,6 +13,7 @@ constexpr size_t kLanes = 8;
 constexpr size_t kRowTile = 4;
 constexpr size_t kColTile = 2;
 constexpr size_t kColTile1 = 8;
+constexpr size_t kFloatRows = 6, kFloatPanels = 1, kFloatSmallM = 1;
 constexpr size_t kQueryTile = 6;
 constexpr size_t kPanelTile = 2;
 constexpr size_t kDecodeAccumulators = 8;
@@ -151,6 +152,7 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 }  // namespace
 
-constinit const KernelTable kAvx2Kernels = MakeTable("avx2", {nullptr, Avx2Int8, Avx2Int4});
+constinit const KernelTable kAvx2Kernels =
+    MakeTable("avx2", {nullptr, nullptr, Avx2Int8, Avx2Int4});
 
 }  // namespace continuo::kernels::cpu

@@ -14,10 +14,11 @@ namespace {
 
 }  // namespace
 
-constinit const KernelTable kAvx512Kernels = MakeTable("avx512", {nullptr, Avx2Int8, Avx2Int4});
+constinit const KernelTable kAvx512Kernels =
+    MakeTable("avx512", {nullptr, nullptr, Avx2Int8, Avx2Int4});
 constinit const KernelTable kAvx512VnniKernels =
-    MakeTable("avx512", {nullptr, Avx512VnniInt8, Avx512VnniInt4});
-constinit const KernelTable kAvx512Bf16Kernels =
-    MakeTable("avx512_bf16", {Avx512Bf16, Avx512VnniInt8, Avx512VnniInt4}, Avx512AttendPairs);
+    MakeTable("avx512", {nullptr, nullptr, Avx512VnniInt8, Avx512VnniInt4});
+constinit const KernelTable kAvx512Bf16Kernels = MakeTable(
+    "avx512_bf16", {nullptr, Avx512Bf16, Avx512VnniInt8, Avx512VnniInt4}, Avx512AttendPairs);
 
 }  // namespace continuo::kernels::cpu

@@ -15,6 +15,7 @@ constexpr size_t kLanes = 8;
 constexpr size_t kRowTile = 4;
 constexpr size_t kColTile = 2;
 constexpr size_t kColTile1 = 8;
+constexpr size_t kFloatRows = 6, kFloatPanels = 1, kFloatSmallM = 1;
 constexpr size_t kQueryTile = 4;
 constexpr size_t kPanelTile = 2;
 constexpr size_t kDecodeAccumulators = 8;
@@ -165,8 +166,9 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 }  // namespace
 
-constinit const KernelTable kNeonKernels = MakeTable("neon", {nullptr, NeonInt8, NeonInt4});
+constinit const KernelTable kNeonKernels =
+    MakeTable("neon", {nullptr, nullptr, NeonInt8, NeonInt4});
 constinit const KernelTable kNeonDotKernels =
-    MakeTable("neon", {nullptr, NeonDotInt8, NeonDotInt4});
+    MakeTable("neon", {nullptr, nullptr, NeonDotInt8, NeonDotInt4});
 
 }  // namespace continuo::kernels::cpu

@@ -16,6 +16,7 @@ constexpr size_t kLanes = 8;
 constexpr size_t kRowTile = 4;
 constexpr size_t kColTile = 1;
 constexpr size_t kColTile1 = 4;
+constexpr size_t kFloatRows = 2, kFloatPanels = 1, kFloatSmallM = 1;
 constexpr size_t kQueryTile = 2;
 constexpr size_t kPanelTile = 2;
 constexpr size_t kDecodeAccumulators = 8;
@@ -154,8 +155,6 @@ INLINE void StoreBF16(uint16_t* p, Vec v) {
 
 // ---- Packed matrices ----
 
-#include "kernels/cpu/isa/panel_matmul-inl.h"
-
 // acc[lane] += the products of one run of four. Where there is a table, it has the integers.
 INLINE void AddRun(int32_t* acc, const uint8_t* w, int mask, int shift, const uint8_t* table,
                    const int8_t* x) {
@@ -218,6 +217,6 @@ struct QuantTile : QuantLayout<kBits, 1024> {
 }  // namespace
 
 constinit const KernelTable kScalarKernels =
-    MakeTable("scalar", {nullptr, Panels<QuantTile<8, false>>, Int4Panels<QuantTile>});
+    MakeTable("scalar", {nullptr, nullptr, Panels<QuantTile<8, false>>, Int4Panels<QuantTile>});
 
 }  // namespace continuo::kernels::cpu

@@ -33,6 +33,10 @@ WeightFormat CpuMatMul::FormatOf(WeightType type) const {
   return WeightFormat::kDense;
 }
 
+WeightFormat CpuMatMul::PackedFormatOf(WeightType type) const {
+  return type == WeightType::kF32 ? WeightFormat::kF32Panels : FormatOf(type);
+}
+
 size_t CpuMatMul::WeightBytes(const Weight& w, std::span<const int64_t> split_begin) const {
   if (w.format == WeightFormat::kDense) return w.data.bytes();
   const PanelLayout layout(w.format, split_begin, w.groups);
@@ -119,6 +123,22 @@ void CpuMatMul::DoGatedMatMul(const MatMulInput& x, const Product& gate, const P
                                 .up_bias = up.bias};
   const int64_t whole[] = {0, x.x.cols()};
   panels_.Run(std::span(&product, 1), x.x, nullptr, x.x.rows(), whole);
+}
+
+void CpuMatMul::DoActivatedMatMul(const MatMulInput& x, const Product& product,
+                                  GateFunction function) {
+  if (product.w.format == WeightFormat::kDense || product.out.dtype != DType::kF32) {
+    MatMulOps::DoActivatedMatMul(x, product, function);
+    return;
+  }
+  CheckComputes(x.x.dtype);
+  const PanelProduct panels = {.out = product.out,
+                               .w = product.w,
+                               .bias = product.bias,
+                               .x_row = 0,
+                               .activation = GateLoopOf(context_.kernels(), function)};
+  const int64_t whole[] = {0, x.x.cols()};
+  panels_.Run(std::span(&panels, 1), x.x, nullptr, x.x.rows(), whole);
 }
 
 void CpuMatMul::DoMatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,

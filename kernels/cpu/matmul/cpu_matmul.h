@@ -23,6 +23,7 @@ class CpuMatMul : public MatMulOps {
 
   bool SupportsWeights(WeightType type) const override;
   WeightFormat FormatOf(WeightType type) const override;
+  WeightFormat PackedFormatOf(WeightType type) const override;
   size_t WeightBytes(const Weight& w, std::span<const int64_t> split_begin) const override;
 
   // Other groups of ops call these: MatMul in K splits, with the row of x that each row of the
@@ -40,6 +41,8 @@ class CpuMatMul : public MatMulOps {
   void DoMatMuls(const MatMulInput& x, std::span<const Product> products) override;
   void DoGatedMatMul(const MatMulInput& x, const Product& gate, const Product& up,
                      GateFunction function, void* prepared) override;
+  void DoActivatedMatMul(const MatMulInput& x, const Product& product,
+                         GateFunction function) override;
   void DoMatMulSplitK(Tensor out, const MatMulInput& x, const Weight& w,
                       std::span<const int64_t> split_begin) override;
 

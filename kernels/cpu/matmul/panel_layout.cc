@@ -17,6 +17,8 @@ namespace {
 // The number of elements of `in` in one run of a column.
 int64_t RunOf(WeightFormat format) {
   switch (format) {
+    case WeightFormat::kF32Panels:
+      return 1;
     case WeightFormat::kBF16Panels:
       return 2;
     case WeightFormat::kInt8Panels:
@@ -30,6 +32,14 @@ int64_t RunOf(WeightFormat format) {
   CONTINUO_CHECK(false);
   return 0;
 }
+
+// True for formats without groups.
+bool IsPlain(WeightFormat format) {
+  return format == WeightFormat::kF32Panels || format == WeightFormat::kBF16Panels;
+}
+
+// The bytes of an element of a packed row of x.
+int64_t XBytes(WeightFormat format) { return IsPlain(format) ? 4 / RunOf(format) : 1; }
 
 // The groups of a matrix, which says nothing where they are the format's own.
 GroupFormat GroupsOf(WeightFormat format, const GroupFormat& groups) {
@@ -59,7 +69,7 @@ struct GroupPlace {
   int64_t runs;         // byte in the panel where its elements begin
 };
 
-// Calls body(place) for each group; a split of bf16 is one.
+// Calls body(place) for each group; a split of f32 or bf16 is one.
 template <typename Body>
 void ForGroups(const PanelLayout& layout, const Body& body) {
   const int64_t run = RunOf(layout.format), size = layout.groups.format.size;
@@ -85,6 +95,10 @@ void ForGroups(const PanelLayout& layout, const Body& body) {
 }
 
 constexpr int64_t kMaxGroup = std::max(host::kInt8Group, host::kInt4Group);
+
+void PackF32(const float* x, int64_t size, uint8_t* runs) {
+  for (int64_t k = 0; k < size; ++k) std::memcpy(runs + k * 4 * kPanelColumns, x + k, 4);
+}
 
 void PackBF16(const float* x, int64_t size, uint8_t* runs) {
   for (int64_t k = 0; k < size; ++k) {
@@ -197,9 +211,9 @@ PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> splits, const 
     : format(f), split_begin(splits) {
   CONTINUO_CHECK(num_splits() >= 1 && num_splits() <= kNumSplits);
   const int64_t run = RunOf(format);
-  const bool is_bf16 = format == WeightFormat::kBF16Panels;
+  const bool is_plain = IsPlain(format);
   int64_t unit = 0, header = 0, group_size = 0;
-  if (!is_bf16) {
+  if (!is_plain) {
     const GroupFormat own = GroupsOf(format, g);
     CONTINUO_CHECK(own.size > 0 && own.size % 8 == 0 && own.unit > 0 && own.unit % own.size == 0);
     unit = own.unit, group_size = own.size, header = HeaderBytes(own);
@@ -211,10 +225,10 @@ PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> splits, const 
   }
   for (int64_t i = 0; i < num_splits(); ++i) {
     const int64_t size = split_size(i), padded = RoundUp(size, run);
-    const int64_t units = is_bf16 ? 0 : (size + unit - 1) / unit;
+    const int64_t units = is_plain ? 0 : (size + unit - 1) / unit;
     weight_offset[i + 1] = weight_offset[i] + units * header + padded / run * 4 * kPanelColumns;
-    x_offset[i + 1] = x_offset[i] + padded * (is_bf16 ? 2 : 1);
-    group_offset[i + 1] = group_offset[i] + (is_bf16 ? 0 : (size + group_size - 1) / group_size);
+    x_offset[i + 1] = x_offset[i] + padded * XBytes(format);
+    group_offset[i + 1] = group_offset[i] + (is_plain ? 0 : (size + group_size - 1) / group_size);
   }
   panel_bytes = weight_offset[num_splits()];
 }
@@ -222,14 +236,18 @@ PanelLayout::PanelLayout(WeightFormat f, std::span<const int64_t> splits, const 
 void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int64_t n,
                uint8_t* panel) {
   CONTINUO_CHECK(n >= 1 && n <= kPanelColumns);
-  CONTINUO_CHECK(layout.groups.format == GroupsOf(layout.format, {}));
+  CONTINUO_CHECK(IsPlain(layout.format) || layout.groups.format == GroupsOf(layout.format, {}));
   std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
   ForGroups(layout, [&](const GroupPlace& place) {
     for (int64_t column = 0; column < kPanelColumns; ++column) {
       const float* x = column < n ? rows + column * stride + place.first : nullptr;
-      if (layout.format != WeightFormat::kBF16Panels) {
+      if (!IsPlain(layout.format)) {
         PackRounded(layout, x, place, column, panel);
-      } else if (x != nullptr) {
+      } else if (x == nullptr) {
+        continue;
+      } else if (layout.format == WeightFormat::kF32Panels) {
+        PackF32(x, place.size, panel + place.runs + 4 * column);
+      } else {
         PackBF16(x, place.size, panel + place.runs + 4 * column);
       }
     }
@@ -238,7 +256,7 @@ void PackPanel(const PanelLayout& layout, const float* rows, int64_t stride, int
 
 void PackGroupsPanel(const PanelLayout& layout, const GroupedRows& rows, int64_t first, int64_t n,
                      uint8_t* panel) {
-  CONTINUO_CHECK(n >= 1 && n <= kPanelColumns && layout.format != WeightFormat::kBF16Panels);
+  CONTINUO_CHECK(n >= 1 && n <= kPanelColumns && !IsPlain(layout.format));
   const GroupFormat& groups = layout.groups.format;
   const int64_t columns = layout.split_begin[layout.num_splits()];
   std::memset(panel, 0, static_cast<size_t>(layout.panel_bytes));
@@ -266,6 +284,12 @@ void UnpackRow(const PanelLayout& layout, const uint8_t* panel, int64_t row, flo
   ForGroups(layout, [&](const GroupPlace& place) {
     const uint8_t* const runs = panel + place.runs + 4 * row;
     float* const to = out + place.first;
+    if (layout.format == WeightFormat::kF32Panels) {
+      for (int64_t k = 0; k < place.size; ++k) {
+        std::memcpy(to + k, runs + k * 4 * kPanelColumns, 4);
+      }
+      return;
+    }
     if (layout.format == WeightFormat::kBF16Panels) {
       for (int64_t k = 0; k < place.size; ++k) {
         uint16_t bits;

@@ -16,10 +16,11 @@ namespace continuo::kernels::cpu {
 inline int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // The layout of a packed matrix [out, in] in memory: panels of kPanelColumns outputs, filled up
-// with zeros; in a panel the K splits of `in`, one after another; in a split (not of bf16) units of
-// GroupFormat::unit elements, the last perhaps shorter; in a unit the scales of its groups, then
-// for every 2 (bf16), 4 (int8) or 8 (int4) elements of `in` kPanelColumns runs of them. A group is
-// padded with zeros to whole runs. The bytes are the same on every instruction set.
+// with zeros; in a panel the K splits of `in`, one after another; in a split (not of f32 and bf16)
+// units of GroupFormat::unit elements, the last perhaps shorter; in a unit the scales of its
+// groups, then for every 1 (f32), 2 (bf16), 4 (int8) or 8 (int4) elements of `in` kPanelColumns
+// runs of them. A group is padded with zeros to whole runs. The bytes are the same on every
+// instruction set.
 //
 // Scales of a unit, each kPanelColumns numbers: of kF32 and kF16 those of a group, then its minima,
 // group by group; of kShared the f16 of all groups, those of their minima, then likewise a byte for

@@ -2,6 +2,7 @@
 #include "kernels/cpu/matmul/panel_matmul.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/cpu/matmul/split_sum.h"
@@ -12,6 +13,8 @@ namespace continuo::kernels::cpu {
 namespace {
 
 constexpr int64_t kMaxSlab = 960;  // rows of x packed at a time
+constexpr int64_t kSplitRows =
+    48;  // rows whose splits are summed at a time; a multiple of all tiles
 
 // Prefetches the memory that a work item writes at its end. The rows' lines lie apart, so the
 // hardware does not prefetch them.
@@ -22,6 +25,41 @@ void PrefetchRows(const Tensor& out, int64_t row, int64_t num_rows, int64_t colu
     const char* const begin = At(out, (row + i) * out.cols() + column);
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(begin + at, 1, 2);
   }
+}
+
+// Adds a product's bias to a block of its results, f32.
+void AddBias(const KernelTable& kernels, const ResultBlock& block) {
+  if (block.bias.size() == 0) return;
+  const float* const bias = static_cast<const float*>(block.bias.data) + block.column;
+  for (int64_t i = 0; i < block.num_rows; ++i) {
+    auto* const row =
+        reinterpret_cast<float*>(At(block.out, (block.row + i) * block.out.cols() + block.column));
+    kernels.add(row, row, bias, static_cast<size_t>(block.num_columns));
+  }
+}
+
+// Applies a product's activation to a block of its results.
+void Activate(const ResultBlock& block, GateLoop activation) {
+  constexpr int64_t kRun = 64;
+  float ones[kRun];
+  std::fill_n(ones, kRun, 1.0f);
+  for (int64_t i = 0; i < block.num_rows; ++i) {
+    auto* const row =
+        reinterpret_cast<float*>(At(block.out, (block.row + i) * block.out.cols() + block.column));
+    for (int64_t at = 0; at < block.num_columns; at += kRun) {
+      const int64_t n = std::min(kRun, block.num_columns - at);
+      activation(row + at, row + at, ones, static_cast<size_t>(n));
+    }
+  }
+}
+
+// Returns whether rows of x are used where they are: f32 that nobody picks, whose rows do not all
+// begin in the same set of the cache.
+bool ReadsInPlace(const PanelLayout& layout, Tensor x, const int32_t* x_rows) {
+  constexpr int64_t kPage = 4096;
+  const int64_t stride = x.cols() * static_cast<int64_t>(sizeof(float));
+  return layout.format == WeightFormat::kF32Panels && x.dtype == DType::kF32 && x_rows == nullptr &&
+         stride % kPage != 0;
 }
 
 }  // namespace
@@ -59,6 +97,14 @@ void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_ro
                   static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i]) - bytes);
     }
   };
+  const auto pack_f32 = [&](int64_t row, const float* in) {
+    for (int64_t i = 0; i < layout.num_splits(); ++i) {
+      const auto bytes = static_cast<size_t>(layout.split_size(i)) * sizeof(float);
+      if (bytes == 0) continue;  // x may have no memory
+      std::memcpy(packed.bytes + row * packed.stride + layout.x_offset[i],
+                  in + layout.split_begin[i], bytes);
+    }
+  };
   const auto pack_quantised = [&](int64_t row, const float* in) {
     const int64_t group_size = layout.groups.format.size;
     for (int64_t i = 0; i < layout.num_splits(); ++i) {
@@ -80,6 +126,8 @@ void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_ro
       const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
       if (layout.format == WeightFormat::kBF16Panels) {
         pack_bf16(r, x_row, buffer);
+      } else if (layout.format == WeightFormat::kF32Panels) {
+        pack_f32(r, Read(kernels_, x, x_row * k, k, buffer));
       } else {
         pack_quantised(r, Read(kernels_, x, x_row * k, k, buffer));
       }
@@ -91,10 +139,17 @@ void PanelMatMul::Run(std::span<const PanelProduct> products, Tensor x, const in
                       int64_t num_rows, std::span<const int64_t> split_begin) {
   const PanelLayout layout(products[0].w.format, split_begin, products[0].w.groups);
   const int num_threads = context_.num_threads();
-  const PackedRows packed = RoomForRows(layout, std::min(num_rows, kMaxSlab));
+  const bool in_place = ReadsInPlace(layout, x, x_rows);
+  PackedRows packed = {};
+  if (!in_place) packed = RoomForRows(layout, std::min(num_rows, kMaxSlab));
   for (int64_t first = 0; first < num_rows; first += kMaxSlab) {
     const int64_t rows = std::min(kMaxSlab, num_rows - first);
-    PackX(layout, x, x_rows, first, rows, packed);
+    if (in_place) {
+      packed.bytes = reinterpret_cast<uint8_t*>(At(x, first * x.cols()));
+      packed.stride = x.cols() * static_cast<int64_t>(sizeof(float));
+    } else {
+      PackX(layout, x, x_rows, first, rows, packed);
+    }
     const int64_t num_items = plan_.Make(layout, products, first, rows, num_threads);
     context_.pool().Run(static_cast<int>(num_items), [&](int index, int thread) {
       // Each thread first claims every num_threads-th item, so this is most likely its next.
@@ -108,31 +163,33 @@ void PanelMatMul::Run(std::span<const PanelProduct> products, Tensor x, const in
 void PanelMatMul::Multiply(const PanelLayout& layout, const PackedRows& packed,
                            const PanelItem& item, const uint8_t* next_weights, int thread) {
   const PanelDots& all = kernels_.panel_dots;
-  const auto dots = layout.format == WeightFormat::kBF16Panels   ? all.bf16
+  const auto dots = layout.format == WeightFormat::kF32Panels    ? all.f32
+                    : layout.format == WeightFormat::kBF16Panels ? all.bf16
                     : layout.format == WeightFormat::kInt8Panels ? all.int8
                                                                  : all.int4;
   CONTINUO_CHECK(dots != nullptr);
   const Tensor& out = item.product->out;
   const int64_t num_splits = layout.num_splits();
   const int64_t stride = item.num_panels * kPanelColumns;
-  const int64_t split_size = item.num_rows * stride;
-  float* const buffer = context_.Scratch(
-      thread, static_cast<size_t>((item.up == nullptr ? num_splits : 3) * split_size));
   const int64_t column = item.panel * kPanelColumns;
   const int64_t num_columns = std::min(stride, out.cols() - column);
   PrefetchRows(out, item.out_row, item.num_rows, column, num_columns);
-  const auto multiply = [&](const uint8_t* weights, const uint8_t* next, float* sums) {
+  // The sums of `rows` rows of the item from `row` on, added over the splits in a balanced tree:
+  // those of half-done subtrees lie behind the result, `tree_size` floats from each other.
+  const auto multiply = [&](int64_t row, int64_t rows, const uint8_t* weights, const uint8_t* next,
+                            float* sums, int64_t out_stride, int64_t tree_size) {
+    int64_t depth = 0;
     for (int64_t i = 0; i < num_splits; ++i) {
       PanelBlock block;
-      block.out = sums + i * split_size;
-      block.out_stride = static_cast<size_t>(stride);
-      block.x = packed.bytes + item.row * packed.stride + layout.x_offset[i];
+      block.out = sums + depth++ * tree_size;
+      block.out_stride = static_cast<size_t>(out_stride);
+      block.x = packed.bytes + (item.row + row) * packed.stride + layout.x_offset[i];
       block.x_stride = static_cast<size_t>(packed.stride);
-      const int64_t group = item.row * packed.num_groups + layout.group_offset[i];
+      const int64_t group = (item.row + row) * packed.num_groups + layout.group_offset[i];
       block.x_scales = packed.scales + group;
       block.x_sums = packed.sums + group;
       block.group_stride = static_cast<size_t>(packed.num_groups);
-      block.num_rows = static_cast<size_t>(item.num_rows);
+      block.num_rows = static_cast<size_t>(rows);
       block.w = weights + layout.weight_offset[i];
       block.next = i + 1 < num_splits ? weights + layout.weight_offset[i + 1] : next;
       block.panel_stride = static_cast<size_t>(layout.panel_bytes);
@@ -140,23 +197,48 @@ void PanelMatMul::Multiply(const PanelLayout& layout, const PackedRows& packed,
       block.k = static_cast<size_t>(layout.split_size(i));
       block.groups = &layout.groups;
       dots(block);
+      for (int64_t done = i + 1; done % 2 == 0; done /= 2) {
+        float* const left = sums + (--depth - 1) * tree_size;
+        kernels_.add(left, left, left + tree_size, static_cast<size_t>(tree_size));
+      }
     }
   };
-  if (item.up == nullptr) {
-    multiply(item.weights, next_weights, buffer);
-    const ResultBlock to = {.out = out,
-                            .bias = item.product->bias,
-                            .row = item.out_row,
-                            .num_rows = item.num_rows,
-                            .column = column,
-                            .num_columns = num_columns};
-    FinishSplits(kernels_, to, buffer, num_splits, stride);
-  } else {
+  ResultBlock to = {.out = out,
+                    .bias = item.product->bias,
+                    .row = item.out_row,
+                    .num_rows = item.num_rows,
+                    .column = column,
+                    .num_columns = num_columns};
+  if (item.up != nullptr) {
     CONTINUO_CHECK(num_splits == 1);
-    multiply(item.weights, item.up, buffer);
-    multiply(item.up, next_weights, buffer + split_size);
-    FinishGated(item, num_columns, stride, buffer, buffer + split_size);
+    const int64_t size = item.num_rows * stride;
+    float* const buffer = context_.Scratch(thread, static_cast<size_t>(3 * size));
+    multiply(0, item.num_rows, item.weights, item.up, buffer, stride, size);
+    multiply(0, item.num_rows, item.up, next_weights, buffer + size, stride, size);
+    FinishGated(item, num_columns, stride, buffer, buffer + size);
+    return;
   }
+  if (num_splits == 1 && out.dtype == DType::kF32 && num_columns == stride) {
+    auto* const sums = reinterpret_cast<float*>(At(out, item.out_row * out.cols() + column));
+    multiply(0, item.num_rows, item.weights, next_weights, sums, out.cols(), 0);
+    AddBias(kernels_, to);
+  } else {
+    // What the splits of some rows give stays in the cache until it is summed.
+    const int64_t most = num_splits == 1 ? item.num_rows : std::min(item.num_rows, kSplitRows);
+    const auto depth = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(num_splits)));
+    float* const buffer = context_.Scratch(thread, static_cast<size_t>(depth * most * stride));
+    for (int64_t row = 0; row < item.num_rows; row += most) {
+      to.row = item.out_row + row;
+      to.num_rows = std::min(most, item.num_rows - row);
+      const bool is_last = row + to.num_rows == item.num_rows;
+      multiply(row, to.num_rows, item.weights, is_last ? next_weights : item.weights, buffer,
+               stride, to.num_rows * stride);
+      FinishSplits(kernels_, to, buffer, /*num_splits=*/1, stride);
+    }
+    to.row = item.out_row;
+    to.num_rows = item.num_rows;
+  }
+  if (item.product->activation != nullptr) Activate(to, item.product->activation);
 }
 
 void PanelMatMul::FinishGated(const PanelItem& item, int64_t num_columns, int64_t stride,

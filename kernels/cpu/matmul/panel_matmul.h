@@ -13,8 +13,9 @@
 
 namespace continuo::kernels::cpu {
 
-// Products with packed weights. Rows of x become what the format multiplies (bf16, or int8 with a
-// scale for each group) once for all products; a PanelPlan divides the rest among the threads.
+// Products with packed weights. Rows of x become what the format multiplies (f32, bf16, or int8
+// with a scale for each group) once for all products; a PanelPlan divides the rest among the
+// threads.
 class PanelMatMul {
  public:
   // `context` outlives this.

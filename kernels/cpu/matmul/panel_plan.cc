@@ -6,18 +6,23 @@
 namespace continuo::kernels::cpu {
 namespace {
 
-constexpr int64_t kRowBlock = 240;        // rows of one work item
+// Rows of one work item, and those of f32, which take as much of the L2 cache.
+constexpr int64_t kRowBlock = 240, kFloatRowBlock = 96;
 constexpr int64_t kWeightBytes = 131072;  // of a matrix in one work item
 constexpr int64_t kResults = 1 << 17;     // floats that a work item holds before they are rounded
 // The tiles of panel_matmul-inl.h: up to kSmallM rows they are kMaxPanels wide, beyond that half.
 constexpr int64_t kSmallM = 6;
 constexpr int64_t kMaxPanels = 4;
 
+int64_t RowBlockOf(const PanelLayout& layout) {
+  return layout.format == WeightFormat::kF32Panels ? kFloatRowBlock : kRowBlock;
+}
+
 // Returns the panels of one work item, of each of `num_matrices`. `share` is the number of panels
 // that each thread would get.
 int64_t PanelsOfItem(const PanelLayout& layout, int64_t rows, int64_t num_matrices, int64_t share) {
   const int64_t by_weights = kWeightBytes / std::max<int64_t>(1, layout.panel_bytes);
-  const int64_t row_block = std::min(rows, kRowBlock);
+  const int64_t row_block = std::min(rows, RowBlockOf(layout));
   const int64_t by_results =
       kResults / (kPanelColumns * layout.num_splits() * row_block * num_matrices);
   // Long panels have the bytes of many work items already: the last items should be short.
@@ -27,13 +32,12 @@ int64_t PanelsOfItem(const PanelLayout& layout, int64_t rows, int64_t num_matric
   return std::min(whole, share >= unit ? share / unit * unit : share);
 }
 
-int64_t RowBlocks(int64_t rows) { return (rows + kRowBlock - 1) / kRowBlock; }
-
 }  // namespace
 
 int64_t PanelPlan::Make(const PanelLayout& layout, std::span<const PanelProduct> products,
                         int64_t first, int64_t rows, int num_threads) {
   panel_bytes_ = layout.panel_bytes;
+  row_block_ = RowBlockOf(layout);
   runs_.clear();
   int64_t all_panels = 0;
   for (const PanelProduct& product : products) {
@@ -44,7 +48,7 @@ int64_t PanelPlan::Make(const PanelLayout& layout, std::span<const PanelProduct>
                      .row = begin - first,
                      .num_rows = end - begin,
                      .out_row = begin - product.x_row,
-                     .num_row_blocks = RowBlocks(end - begin)});
+                     .num_row_blocks = (end - begin + row_block_ - 1) / row_block_});
     all_panels += NumPanels(product.out.cols()) * runs_.back().num_row_blocks;
   }
   const int64_t share = std::max<int64_t>(1, all_panels / num_threads);
@@ -66,7 +70,7 @@ PanelItem PanelPlan::At(int64_t item) const {
   const Run& run = *(after - 1);
   const int64_t index = item - run.first_item;
   const int64_t panel = index / run.num_row_blocks * run.panel_block;
-  const int64_t row = index % run.num_row_blocks * kRowBlock;
+  const int64_t row = index % run.num_row_blocks * row_block_;
   const PanelProduct& product = *run.product;
   const auto panel_of = [&](const Weight& w) {
     return static_cast<const uint8_t*>(w.data.data) + panel * panel_bytes_;
@@ -77,7 +81,7 @@ PanelItem PanelPlan::At(int64_t item) const {
           .panel = panel,
           .num_panels = std::min(run.panel_block, NumPanels(product.out.cols()) - panel),
           .row = run.row + row,
-          .num_rows = std::min(kRowBlock, run.num_rows - row),
+          .num_rows = std::min(row_block_, run.num_rows - row),
           .out_row = run.out_row + row};
 }
 

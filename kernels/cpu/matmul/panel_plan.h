@@ -22,6 +22,8 @@ struct PanelProduct {
   GateLoop gate = nullptr;
   Weight up;
   Tensor up_bias;
+  // Where it is set, and gate is not, out = activation(x · wᵀ + bias, 1); out is f32.
+  GateLoop activation = nullptr;
 };
 
 // A work item: a block of a product's columns for a block of its rows, which a thread computes at
@@ -36,10 +38,10 @@ struct PanelItem {
 };
 
 // Divides products with packed matrices into work items, at least one for each thread where there
-// are enough panels. Weights are read from memory once for a block of 240 rows, which bounds the
-// time below about a dozen rows; beyond that the products do. The items of one product follow one
-// another column by column, so that each thread knows what it reads next. Steady use allocates
-// nothing. One thread at a time may call Make; At is for all threads.
+// are enough panels. Weights are read from memory once for a block of 240 rows (96 of f32),
+// which bounds the time below about a dozen rows; beyond that the products do. The items of one
+// product follow one another column by column, so that each thread knows what it reads next. Steady
+// use allocates nothing. One thread at a time may call Make; At is for all threads.
 class PanelPlan {
  public:
   // Plans, for so many threads, what `products`, of one layout, need of the rows
@@ -60,6 +62,7 @@ class PanelPlan {
   };
 
   int64_t panel_bytes_ = 0;
+  int64_t row_block_ = 0;
   std::vector<Run> runs_;
 };
 

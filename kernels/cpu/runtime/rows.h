@@ -74,6 +74,8 @@ inline GateLoop GateLoopOf(const KernelTable& k, GateFunction function) {
       return k.clamped_swiglu;
     case GateFunction::kReluSquared:
       return k.relu_squared_mul;
+    case GateFunction::kGeluErf:
+      return k.gelu_erf_mul;
     case GateFunction::kProduct:
       return k.multiply;
     case GateFunction::kSigmoid:

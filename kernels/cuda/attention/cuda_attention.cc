@@ -224,6 +224,7 @@ void CudaAttention::AttendByTiles(Tensor out, Tensor q, const PagedKv& kv,
 
 void CudaAttention::DoPagedAttention(Tensor out, Tensor q, const PagedKv& kv,
                                      const AttentionParams& params) {
+  CONTINUO_CHECK(!params.bidirectional);
   if (!context_.ok()) return;
   AttentionStep step = StepOf(q, kv, params);
   const DType kept = kv.cache.dtype;

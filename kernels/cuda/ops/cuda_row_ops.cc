@@ -126,6 +126,8 @@ void CudaRowOps::DoGateMul(GateFunction function, Tensor out, Tensor gate, Tenso
       return enqueue("ClampedSwiglu", [](auto... args) { return ClampedSwiglu(args...); });
     case GateFunction::kReluSquared:
       return enqueue("ReluSquaredMul", [](auto... args) { return ReluSquaredMul(args...); });
+    case GateFunction::kGeluErf:
+      CONTINUO_CHECK(!"encoders run on the CPU");
     case GateFunction::kProduct:
       return enqueue("Multiply", [](auto... args) { return Multiply(args...); });
     case GateFunction::kSigmoid:
