@@ -79,6 +79,10 @@ def tables():
     yield "families", rows(
         ("architecture", "`model_type`", "in GGUF files", "mechanisms of its default configuration", "compared with"),
         families(registry))
+    yield "encoders", rows(("encoder", "architectures", "`model_type`"), [
+        *((family["title"], f"`{family['stem']}Model` and its classes with heads", f"`{family['model_type']}`")
+          for family in registry["encoders"]),
+        ("EmbeddingGemma", "`Gemma3TextModel` with `use_bidirectional_attention`", "`gemma3_text`")])
     yield "stored", rows(("type", "bits a weight", "weights of a block", "`--weights=stored`", "compared with"), stored_types(registry))
     yield "computed", rows(("flag", "values"), [
         ("`--weights`", ", ".join(f"`{v}`" for v in registry["weights"])),

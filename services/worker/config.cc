@@ -96,11 +96,12 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c, std::vector<std::strin
                        "with 0 where the model would run, else with 1. registry: what the program "
                        "can load, as JSON; needs no model.");
   flags.Choice("task", &c.task, {"auto", "generate", "embed", "score"},
-               "What the model is for. generate: answers. embed: vectors, of the last token where "
-               "no modules.json says otherwise. score: the relevance of documents, by the tokens "
-               "yes and no where neither modules.json nor a head of scores says otherwise. auto: "
-               "vectors or scores where a modules.json of sentence-transformers, a GGUF file's "
-               "pooling_type or a class for sequence classification says so, else answers.");
+               "What the model is for. generate: answers. embed: vectors, of the last token, or of "
+               "an encoder the mean of all, where no modules.json says otherwise. score: the "
+               "relevance of documents, by the tokens yes and no where neither modules.json nor a "
+               "head of scores says otherwise. auto: vectors or scores where a modules.json of "
+               "sentence-transformers, a GGUF file's pooling_type, an encoder or a class for "
+               "sequence classification says so, else answers.");
   flags.Switch("calibrate", &c.calibrate,
                "Load the model, measure what its steps cost, print that in JSON for `continuo "
                "simulate --cost`, and exit. Takes about a minute; the machine should be idle.");

@@ -21,8 +21,12 @@ using embedding::SentenceModules;
 // Values of ARCHITECTURE.pooling_type (llama_pooling_type of llama.cpp).
 constexpr int64_t kNoPooling = 0, kLastPooling = 3;
 
-// Without modules.json a vector is the last token's state, scaled to length 1.
-SentenceModules PlainModules() { return {.normalises = true}; }
+// Without modules.json a decoder's vector is the last token's state, scaled to length 1, and an
+// encoder's what sentence-transformers makes of such files: the mean of all states.
+SentenceModules PlainModules(bool is_encoder) {
+  if (is_encoder) return {.pooling = embedding::Pooling::kMean};
+  return {.normalises = true};
+}
 
 absl::StatusOr<std::optional<SentenceModules>> ModulesOfGguf(const std::string& path) {
   ASSIGN_OR_RETURN(const gguf::GgufFile file, gguf::GgufFile::Open(path));
@@ -30,7 +34,7 @@ absl::StatusOr<std::optional<SentenceModules>> ModulesOfGguf(const std::string& 
   const int64_t pooling =
       file.Whole(absl::StrCat(architecture, ".pooling_type")).value_or(kNoPooling);
   if (pooling == kNoPooling) return std::nullopt;
-  if (pooling == kLastPooling) return PlainModules();
+  if (pooling == kLastPooling) return PlainModules(/*is_encoder=*/false);
   return absl::UnimplementedError(
       absl::StrCat(path, ": ", architecture, ".pooling_type is ", pooling, "; known is ",
                    kLastPooling, ", the last token; --task=generate serves it as it is"));
@@ -44,15 +48,30 @@ absl::StatusOr<std::optional<SentenceModules>> ModulesOf(const std::string& path
   return embedding::ReadSentenceModules(path);
 }
 
-// Returns whether config.json names a class with a head of scores. What is wrong with the file is
-// told by the load.
-bool HasScoreHead(const WorkerConfig& config) {
+// The configuration of a folder. Empty for other files, and where something is wrong with it, which
+// the load tells.
+model::ModelConfig ConfigOfFolder(const WorkerConfig& config) {
   const std::string& path = config.load.source.dir;
   std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) return false;
-  const absl::StatusOr<model::ModelConfig> read =
+  if (!std::filesystem::is_directory(path, ignored)) return {};
+  absl::StatusOr<model::ModelConfig> read =
       model::ReadModelConfig(path, config.load.source.allow_unread);
-  return read.ok() && read->has_score_head;
+  return read.ok() ? *std::move(read) : model::ModelConfig();
+}
+
+// What an encoder, or a decoder, cannot do of what its files say.
+absl::Status CheckForm(const std::optional<SentenceModules>& modules, bool scores,
+                       bool is_encoder) {
+  if (is_encoder && scores) {
+    return absl::UnimplementedError(
+        "--task=score: scores are made by decoders, and the model is an encoder");
+  }
+  if (!is_encoder && modules.has_value() && modules->pooling != embedding::Pooling::kLast) {
+    return absl::UnimplementedError(
+        "the Pooling of modules.json: a causal decoder's vector is the state behind the last token "
+        "(lasttoken)");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<embedding::ScoreOptions> ScoreOptionsOf(
@@ -82,7 +101,8 @@ absl::Status ApplyTask(WorkerConfig& config) {
   if (config.task == "generate") return absl::OkStatus();
   const std::string& path = config.load.source.dir;
   ASSIGN_OR_RETURN(std::optional<SentenceModules> modules, ModulesOf(path));
-  const bool has_score_head = HasScoreHead(config);
+  const model::ModelConfig model = ConfigOfFolder(config);
+  const bool has_score_head = model.has_score_head, is_encoder = model.encoder.is_encoder;
   const bool scores =
       config.task == "score" ||
       (config.task == "auto" && (modules.has_value() ? modules->scores() : has_score_head));
@@ -91,9 +111,10 @@ absl::Status ApplyTask(WorkerConfig& config) {
         "--task=embed: modules.json says that the model makes scores");
   }
   if (!scores && !modules.has_value()) {
-    if (config.task != "embed") return absl::OkStatus();
-    modules = PlainModules();
+    if (config.task != "embed" && !is_encoder) return absl::OkStatus();
+    modules = PlainModules(is_encoder);
   }
+  RETURN_IF_ERROR(CheckForm(modules, scores, is_encoder));
   if (config.speculation == "draft" || config.speculation == "mtp") {
     return absl::InvalidArgumentError(absl::StrCat("--speculation=", config.speculation,
                                                    " is of answers, and the model makes ",
@@ -103,10 +124,15 @@ absl::Status ApplyTask(WorkerConfig& config) {
   config.load.reads_states = true;
   int& context = config.load.source.max_context_tokens;
   if (modules.has_value() && modules->max_tokens > 0 && context == 0) {
-    const absl::StatusOr<model::ModelConfig> model =
+    const absl::StatusOr<model::ModelConfig> read =
         model::ReadModelConfig(path, config.load.source.allow_unread);
-    RETURN_IF_ERROR(model.status());
-    context = std::min(modules->max_tokens, model->context_length);
+    RETURN_IF_ERROR(read.status());
+    context = std::min(modules->max_tokens, read->context_length);
+  }
+  if (is_encoder) {
+    // A text is computed in one step.
+    int& most = config.load.max_batch_tokens;
+    most = std::max(most, context == 0 ? model.context_length : context);
   }
   if (scores) {
     ASSIGN_OR_RETURN(config.score, ScoreOptionsOf(modules, has_score_head));

@@ -25,6 +25,7 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model:
   options.num_state_slots = model.num_state_slots;
   options.vocab_size = model.config.vocab_size;
   options.reads_states = config.load.reads_states;
+  options.whole_prompts = model.config.encoder.is_encoder;
   options.max_batch_tokens = config.load.max_batch_tokens;
   options.max_prefill_chunk = config.max_prefill_chunk;
   options.max_running = config.max_running;
@@ -50,6 +51,18 @@ absl::StatusOr<int32_t> FindToken(const text::TextModel& text, std::string_view 
                    "\"; modules.json may name others with LogitScore"));
 }
 
+// Where texts are to be in lower case, the tokenizer has to write them so, too: that is left to it.
+absl::Status CheckCase(const embedding::SentenceModules& modules, const text::TextModel& text) {
+  if (!modules.lowercases) return absl::OkStatus();
+  constexpr std::string_view kUpper = "An ÉTUDE", kLower = "an étude";
+  ASSIGN_OR_RETURN(const std::vector<int32_t> upper, text.Encode(kUpper, false));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> lower, text.Encode(kLower, false));
+  if (upper == lower) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "sentence_bert_config.json: do_lower_case is true, and the tokenizer does not write texts in "
+      "lower case");
+}
+
 }  // namespace
 
 absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelConfig& model,
@@ -57,6 +70,7 @@ absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelCo
   Heads heads;
   const std::string& path = config.load.source.dir;
   if (config.embedding.has_value()) {
+    RETURN_IF_ERROR(CheckCase(*config.embedding, text));
     ASSIGN_OR_RETURN(heads.embedding,
                      embedding::EmbeddingHead::Load(path, *config.embedding, model.hidden_size));
   }

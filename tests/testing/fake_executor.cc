@@ -473,7 +473,21 @@ model::TokenScore FakePromptScore(const engine::Request& request, int i, int voc
 }
 
 std::vector<float> FakeState(const engine::Request& request) {
-  return StateOf(ContextOf(request.prompt, request.adapter));
+  const auto state_of = [&](size_t tokens) {
+    return StateOf(ContextOf(std::span(request.prompt).first(tokens), request.adapter));
+  };
+  if (request.pooling == engine::Pooling::kLast) return state_of(request.prompt.size());
+  if (request.pooling == engine::Pooling::kFirst) return state_of(1);
+  std::vector<double> sum(kFakeStateSize);
+  for (size_t n = 1; n <= request.prompt.size(); ++n) {
+    const std::vector<float> state = state_of(n);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(state[i]);
+  }
+  std::vector<float> mean;
+  for (const double value : sum) {
+    mean.push_back(static_cast<float>(value / static_cast<double>(request.prompt.size())));
+  }
+  return mean;
 }
 
 }  // namespace continuo

@@ -107,7 +107,7 @@ std::vector<int32_t> FakeAnswer(const engine::Request& request, int index, int v
 model::TokenScore FakeAnswerScore(const engine::Request& request,
                                   const std::vector<int32_t>& answer, int i, int vocab_size);
 model::TokenScore FakePromptScore(const engine::Request& request, int i, int vocab_size);
-// The state behind a request's prompt, of kFakeStateSize numbers.
+// The pooled state of a request's prompt, of kFakeStateSize numbers.
 inline constexpr int kFakeStateSize = 4;
 std::vector<float> FakeState(const engine::Request& request);
 

@@ -13,6 +13,7 @@
 
 #include "nlohmann/json.hpp"
 #include "services/base/check.h"
+#include "services/worker/model/description/encoder_config.h"
 #include "services/worker/model/description/family.h"
 #include "services/worker/model/tools/make_model.h"
 
@@ -180,7 +181,24 @@ nlohmann::json NewerFields(const std::string& family) {
   return all;
 }
 
+std::string EncoderJson(const TinyModelOptions& o, const model::EncoderFamily& family) {
+  nlohmann::json config = {{"architectures", {std::string(family.stem) + "Model"}},
+                           {"model_type", o.family},
+                           {"vocab_size", o.vocab_size},
+                           {"hidden_size", o.hidden_size},
+                           {"intermediate_size", o.intermediate_size},
+                           {"num_hidden_layers", o.num_layers},
+                           {"num_attention_heads", o.num_heads},
+                           {"max_position_embeddings", o.context_length}};
+  if (o.family == "modernbert") config["local_attention"] = 24;
+  config.update(nlohmann::json::parse(o.extra_config));
+  return config.dump();
+}
+
 std::string ConfigJson(const TinyModelOptions& o) {
+  const auto encoders = model::EncoderFamilies();
+  const auto encoder = std::ranges::find(encoders, o.family, &model::EncoderFamily::model_type);
+  if (encoder != encoders.end()) return EncoderJson(o, *encoder);
   const auto families = model::Families();
   const auto family = std::ranges::find(families, o.family, &model::Family::model_type);
   CONTINUO_CHECK(family != families.end());

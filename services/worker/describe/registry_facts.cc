@@ -9,6 +9,7 @@
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
 #include "services/worker/model/description/config.h"
+#include "services/worker/model/description/encoder_config.h"
 #include "services/worker/model/description/family.h"
 #include "services/worker/model/load/precision.h"
 #include "services/worker/text/tokenizer_files/tokenizer_files.h"
@@ -58,6 +59,16 @@ Json FamiliesJson() {
   return families;
 }
 
+// Whose classes' names begin with the stem.
+Json EncodersJson() {
+  Json encoders = Json::array();
+  for (const model::EncoderFamily& family : model::EncoderFamilies()) {
+    encoders.push_back(
+        {{"stem", family.stem}, {"model_type", family.model_type}, {"title", family.title}});
+  }
+  return encoders;
+}
+
 Json StoredTypesJson() {
   Json types = Json::array();
   for (const model::StoredType& type : model::StoredTypes()) {
@@ -88,6 +99,7 @@ std::string RegistryJson() {
   Json pre_tokenizers = Json::array();
   for (const std::string_view name : gguf::PreTokenizerNames()) pre_tokenizers.push_back(name);
   const Json json = {{"families", FamiliesJson()},
+                     {"encoders", EncodersJson()},
                      {"stored_types", StoredTypesJson()},
                      {"weights", model::WeightSchemeNames()},
                      {"kv", model::KvTypeNames()},

@@ -116,8 +116,10 @@ std::vector<float> EmbeddingHead::Apply(std::span<const float> state, int dimens
 }
 
 std::string EmbeddingHead::MakeDigest() const {
+  constexpr const char* kPoolings[] = {"last", "first", "mean"};
   std::string text =
-      absl::StrCat("pooling=last size=", state_size_, " normalises=", modules_.normalises,
+      absl::StrCat("pooling=", kPoolings[static_cast<size_t>(modules_.pooling)],
+                   " size=", state_size_, " normalises=", modules_.normalises,
                    " default=", modules_.default_prompt.size(), ":", modules_.default_prompt);
   for (const Prompt& prompt : modules_.prompts) {
     absl::StrAppend(&text, " prompt=", prompt.name.size(), ":", prompt.name, "=",

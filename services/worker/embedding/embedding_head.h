@@ -11,12 +11,12 @@
 
 namespace continuo::embedding {
 
-// Makes the vector of an input from the final hidden state behind its last token: dense layers, the
-// cut to fewer dimensions, and the scaling to length 1. Sums are of doubles in one order, so a
-// vector depends on its state alone (exactness: no-borrowed-bits). Immutable.
+// Makes the vector of an input from its final hidden state, pooled: dense layers, the cut to fewer
+// dimensions, and the scaling to length 1. Sums are of doubles in one order, so a vector depends on
+// its state alone (exactness: no-borrowed-bits). Immutable.
 class EmbeddingHead {
  public:
-  // Reads the dense layers' weights below `dir`. `state_size` is the decoder's hidden size.
+  // Reads the dense layers' weights below `dir`. `state_size` is the model's hidden size.
   // InvalidArgument names the file, the tensor or the field that does not fit.
   static absl::StatusOr<std::shared_ptr<const EmbeddingHead>> Load(const std::string& dir,
                                                                    const SentenceModules& modules,
@@ -25,6 +25,7 @@ class EmbeddingHead {
   int state_size() const { return state_size_; }
   // The number of values of a vector that is not cut.
   int dimensions() const;
+  Pooling pooling() const { return modules_.pooling; }
   // Vectors are scaled to length 1 where a request does not say.
   bool normalises() const { return modules_.normalises; }
   // Ascending by name.

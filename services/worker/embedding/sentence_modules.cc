@@ -171,12 +171,19 @@ absl::Status ParsePooling(std::string_view name, std::string_view json, Sentence
       object.Has("embedding_dimension") ? "embedding_dimension" : "word_embedding_dimension";
   modules->dimension = static_cast<int>(object.Int(dimension, 1, kMaxFeatures, std::nullopt));
   const std::string pooling = PoolingOf(object);
-  // It leaves the prompt's tokens out of means; the last token is none of them.
-  (void)object.Bool("include_prompt", true);
+  const bool has_prompt = object.Bool("include_prompt", true);
+  if (!has_prompt && pooling == "mean") {
+    object.Fail("include_prompt", "a mean is of all tokens, it must be true");
+  }
   RETURN_IF_ERROR(CheckAllRead(object));
-  if (pooling == "lasttoken") return absl::OkStatus();
-  return Unknown(name, "the pooling", pooling,
-                 "a causal decoder's vector is the state behind the last token (lasttoken)");
+  for (const auto& [known, value] : {std::pair{"lasttoken", Pooling::kLast},
+                                     {"cls", Pooling::kFirst},
+                                     {"mean", Pooling::kMean}}) {
+    if (pooling != known) continue;
+    modules->pooling = value;
+    return absl::OkStatus();
+  }
+  return Unknown(name, "the pooling", pooling, "known are lasttoken, cls and mean");
 }
 
 absl::StatusOr<DenseModule> ParseDense(std::string_view name, std::string_view json) {
@@ -217,7 +224,7 @@ absl::Status ParseTransformer(std::string_view json, SentenceModules* modules) {
   if (object.Has("max_seq_length")) {
     modules->max_tokens = static_cast<int>(object.Int("max_seq_length", 1, kMaxTokens, {}));
   }
-  if (object.Bool("do_lower_case", false)) object.Fail("do_lower_case", "known is false");
+  modules->lowercases = object.Bool("do_lower_case", false);
   const std::string task = modules->score.has_value() ? "text-generation"
                            : modules->has_score_head  ? "sequence-classification"
                                                       : "feature-extraction";

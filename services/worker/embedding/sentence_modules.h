@@ -12,6 +12,10 @@ namespace continuo::embedding {
 
 enum class Activation : uint8_t { kIdentity, kTanh };
 
+// Which of a text's states make its vector: that behind the last token or behind the first one
+// (BERT's CLS), or the mean of all.
+enum class Pooling : uint8_t { kLast, kFirst, kMean };
+
 // A linear layer on the pooled vector: activation(W x + b).
 struct DenseModule {
   std::string folder;  // below the model's, with model.safetensors
@@ -33,12 +37,14 @@ struct ScoreTokens {
   friend bool operator==(const ScoreTokens&, const ScoreTokens&) = default;
 };
 
-// What an embedding model does with a text besides running its decoder, or a model of scores with a
+// What an embedding model does with a text besides running its layers, or a model of scores with a
 // pair of texts.
 struct SentenceModules {
-  int dimension = 0;               // of the decoder's states; 0: the files do not say
+  int dimension = 0;  // of the model's states; 0: the files do not say
+  Pooling pooling = Pooling::kLast;
   std::vector<DenseModule> dense;  // in order, behind the pooling
   bool normalises = false;         // vectors are scaled to length 1 at the end
+  bool lowercases = false;         // texts are in lower case before they are encoded
   int max_tokens = 0;              // of an input, special tokens included; 0: the context
   std::vector<Prompt> prompts;     // ascending by name
   std::string default_prompt;      // a name of prompts; empty: none
@@ -54,8 +60,8 @@ struct SentenceModules {
 // module, sentence_bert_config.json and config_sentence_transformers.json
 // (https://sbert.net/docs/sentence_transformer/usage/custom_models.html). No value where the folder
 // has no modules.json. InvalidArgument names file, field and what is allowed; Unimplemented a
-// module, a pooling or an activation that is not known. Pooling is of the last token. A model of
-// scores has LogitScore in its place, or nothing behind its Transformer.
+// module, a pooling or an activation that is not known. A model of scores has LogitScore in place
+// of a pooling, or nothing behind its Transformer.
 absl::StatusOr<std::optional<SentenceModules>> ReadSentenceModules(const std::string& dir);
 
 // The parts of the above, for files that may say anything. `json` is modules.json: an array of
@@ -65,7 +71,7 @@ struct ListedModule {
   std::string path;  // a folder below the model's, perhaps empty
 };
 absl::StatusOr<std::vector<ListedModule>> ParseModules(std::string_view json);
-// A pooling's config.json; sets `dimension`.
+// A pooling's config.json; sets `dimension` and `pooling`.
 absl::Status ParsePooling(std::string_view name, std::string_view json, SentenceModules* modules);
 absl::StatusOr<DenseModule> ParseDense(std::string_view name, std::string_view json);
 // A LogitScore's config.json. InvalidArgument names the field that is missing, wrong or not known.

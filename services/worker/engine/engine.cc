@@ -296,6 +296,15 @@ absl::Status Engine::Impl::Check(const Request& request, const Moment& now) cons
       (request.num_sequences != 1 || request.max_tokens != 0 || request.num_prompt_logprobs >= 0)) {
     return absl::InvalidArgumentError("a request that reads a state generates and scores nothing");
   }
+  if (options.whole_prompts ? !request.reads_state ||
+                                  static_cast<int>(request.prompt.size()) > options.max_batch_tokens
+                            : request.pooling != Pooling::kLast) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a request with ", request.prompt.size(), " prompt tokens for ",
+                     options.whole_prompts ? "an encoder, which reads states of texts of at most "
+                                           : "a decoder, which reads the last state; a step has ",
+                     options.max_batch_tokens, " tokens"));
+  }
   const int64_t most = MostTokens(request);
   const int64_t capacity = static_cast<int64_t>(options.num_blocks) * options.block_size;
   if (most > capacity) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,7 @@ class EmbeddingTest : public ::testing::TestWithParam<const char*> {
     std::ofstream(folder_.path() / folder / "model.safetensors", std::ios::binary) << file;
   }
 
-  // The states behind all sequences, in one step of all their tokens.
+  // The pooled states of all sequences, in one step of all their tokens.
   std::vector<std::vector<float>> States(const std::string& isa, int ranks) {
     model::LoadOptions options;
     options.source.dir = folder_.path().string();
@@ -74,11 +75,40 @@ class EmbeddingTest : public ::testing::TestWithParam<const char*> {
     int id = 0;
     for (const auto& ids : golden_["sequences"]) {
       const auto tokens = ids.get<std::vector<int32_t>>();
-      builder.Add(id++, 0, tokens, LastOf(tokens), {}, model::kReadState);
+      builder.Add(id++, 0, tokens, PooledRows(tokens.size()), {}, model::kReadState);
     }
     auto result = loaded->executor->Run(builder.plan(), NoMask);
     EXPECT_TRUE(result.ok()) << result.status();
-    return std::move(result->states);
+    if (head_->pooling() != embedding::Pooling::kMean) return std::move(result->states);
+    std::vector<std::vector<float>> means;
+    auto state = result->states.begin();
+    for (const auto& ids : golden_["sequences"]) {
+      std::vector<double> sum(state->size());
+      for (size_t i = 0; i < ids.size(); ++i, ++state) {
+        for (size_t k = 0; k < sum.size(); ++k) sum[k] += static_cast<double>((*state)[k]);
+      }
+      std::vector<float>& mean = means.emplace_back();
+      for (const double value : sum) {
+        mean.push_back(static_cast<float>(value / static_cast<double>(ids.size())));
+      }
+    }
+    return means;
+  }
+
+  // The rows of a text whose states are read.
+  std::vector<int> PooledRows(size_t num_tokens) const {
+    const int last = static_cast<int>(num_tokens) - 1;
+    switch (head_->pooling()) {
+      case embedding::Pooling::kLast:
+        return {last};
+      case embedding::Pooling::kFirst:
+        return {0};
+      case embedding::Pooling::kMean:
+        break;
+    }
+    std::vector<int> all(num_tokens);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
 
   nlohmann::json golden_;
@@ -115,7 +145,10 @@ TEST_P(EmbeddingTest, VectorsAreThoseOfTheLibraries) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Model, EmbeddingTest, ::testing::Values("qwen3", "qwen3_dense", "llama"),
+INSTANTIATE_TEST_SUITE_P(Model, EmbeddingTest,
+                         ::testing::Values("bert_cls", "bert_mean", "embedding_gemma", "llama",
+                                           "modernbert", "modernbert_biased", "qwen3",
+                                           "qwen3_dense", "xlm_roberta"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 #include "services/worker/gguf/gguf_names.h"
 #include "services/worker/model/checkpoint/stored_types.h"
+#include "services/worker/model/description/encoder_config.h"
 #include "services/worker/model/description/family.h"
 
 namespace continuo::worker {
@@ -17,6 +18,7 @@ namespace {
 TEST(RegistryFactsTest, EveryRowOfTheTablesIsListed) {
   const auto json = nlohmann::json::parse(RegistryJson());
   EXPECT_EQ(json["families"].size(), model::Families().size());
+  EXPECT_EQ(json["encoders"].size(), model::EncoderFamilies().size());
   EXPECT_EQ(json["stored_types"].size(), model::StoredTypes().size());
   std::set<std::string> gguf;
   for (const auto& family : json["families"]) {

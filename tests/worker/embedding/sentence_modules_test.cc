@@ -147,14 +147,12 @@ TEST(SentenceModulesTest, WhatIsNotSupportedIsNamed) {
     return ErrorOf(read.status());
   };
   EXPECT_THAT(
-      error(kModules, R"({"word_embedding_dimension": 8, "pooling_mode_mean_tokens": true})"),
-      AllOf(HasSubstr("1_Pooling/config.json"), HasSubstr("\"mean\"")));
-  EXPECT_THAT(error(kModules, R"({"embedding_dimension": 8, "pooling_mode": "cls"})"),
-              HasSubstr("\"cls\""));
+      error(kModules, R"({"word_embedding_dimension": 8, "pooling_mode_max_tokens": true})"),
+      AllOf(HasSubstr("1_Pooling/config.json"), HasSubstr("\"max\"")));
+  EXPECT_THAT(error(kModules, R"({"embedding_dimension": 8, "pooling_mode": "weightedmean"})"),
+              HasSubstr("\"weightedmean\""));
   EXPECT_THAT(error(kModules, R"({"embedding_dimension": 8, "pooling_mode": ["cls", "max"]})"),
               HasSubstr("pooling"));
-  EXPECT_THAT(error(kModules, R"({"embedding_dimension": 8})"), HasSubstr("\"mean\""))
-      << "the default of the library";
   EXPECT_THAT(error(kModules, R"({"embedding_dimension": 8, "pooling_mode": "lasttoken",
                                   "gamma": 1})"),
               HasSubstr("\"gamma\""));
@@ -173,6 +171,27 @@ TEST(SentenceModulesTest, WhatIsNotSupportedIsNamed) {
                     kPooling),
               HasSubstr("\"Normalize\""))
       << "it comes last";
+}
+
+TEST(SentenceModulesTest, PoolingsAreReadFromOldAndNewFiles) {
+  const auto pooling = [](std::string_view json) {
+    SentenceModules modules;
+    const absl::Status status = ParsePooling("p", json, &modules);
+    EXPECT_TRUE(status.ok()) << status;
+    return modules.pooling;
+  };
+  EXPECT_EQ(pooling(R"({"word_embedding_dimension": 8, "pooling_mode_mean_tokens": true,
+                        "pooling_mode_cls_token": false})"),
+            Pooling::kMean);
+  EXPECT_EQ(pooling(R"({"embedding_dimension": 8, "pooling_mode": ["cls"]})"), Pooling::kFirst);
+  EXPECT_EQ(pooling(R"({"embedding_dimension": 8, "pooling_mode": "lasttoken"})"), Pooling::kLast);
+  EXPECT_EQ(pooling(R"({"embedding_dimension": 8})"), Pooling::kMean) << "the library's default";
+  // A mean of a part of a text would need the prompt's length.
+  SentenceModules modules;
+  EXPECT_FALSE(
+      ParsePooling("p", R"({"embedding_dimension": 8, "include_prompt": false})", &modules).ok());
+  EXPECT_TRUE(ParseTransformer(R"({"do_lower_case": true})", &modules).ok());
+  EXPECT_TRUE(modules.lowercases);
 }
 
 TEST(SentenceModulesTest, HostileFilesAreRefused) {
@@ -194,8 +213,8 @@ TEST(SentenceModulesTest, HostileFilesAreRefused) {
     EXPECT_FALSE(ParseDense("d", bad).ok()) << bad;
   }
   for (const std::string_view bad :
-       {"[]", R"({"max_seq_length": 0})", R"({"max_seq_length": "x"})",
-        R"({"do_lower_case": true})", R"({"transformer_task": "fill-mask"})"}) {
+       {"[]", R"({"max_seq_length": 0})", R"({"max_seq_length": "x"})", R"({"do_lower_case": 7})",
+        R"({"transformer_task": "fill-mask"})"}) {
     EXPECT_FALSE(ParseTransformer(bad, &modules).ok()) << bad;
   }
   for (const std::string_view bad :

@@ -159,6 +159,31 @@ std::vector<std::string> FamilyTypes() {
 INSTANTIATE_TEST_SUITE_P(Families, ExactFamiliesTest, ::testing::ValuesIn(FamilyTypes()),
                          [](const auto& info) { return info.param; });
 
+// Encoders, by model_type; Gemma 3's text model is one where its configuration says so.
+class ExactEncodersTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ExactEncodersTest, EveryVectorIsThatOfTheTextAlone) {
+  testing::TinyModelOptions options = {.family = GetParam(), .context_length = 1024};
+  if (GetParam() == "gemma3_text")
+    options.extra_config = R"({"use_bidirectional_attention": true})";
+  const testing::TinyModel files(options);
+  for (const char* weights : {"fp32", "bf16", "int8"}) {
+    const auto model =
+        RealModel::Load({.source = {.dir = files.dir()}, .precision = {.weights = weights}});
+    ASSERT_TRUE(model.ok()) << model.status();
+    SimulationTally tally;
+    const uint32_t first = flags.first_seed;
+    for (uint32_t seed = first; seed < first + 6; ++seed) {
+      EXPECT_EQ(Simulation(seed, &tally, model->get()).Run(), "") << weights << ", seed " << seed;
+    }
+    EXPECT_GT(tally.states, 20);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Encoders, ExactEncodersTest,
+                         ::testing::Values("bert", "roberta", "modernbert", "gemma3_text"),
+                         [](const auto& info) { return info.param; });
+
 // The module for multi-token prediction drafts: with random weights it is hardly ever right.
 TEST(ExactMtpTest, EveryAnswerIsThatOfTheRequestAlone) {
   for (const char* family : {"qwen3_5_text", "qwen3_5_moe_text"}) {

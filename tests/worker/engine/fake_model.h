@@ -21,6 +21,10 @@ class FakeModel : public SimulatedModel {
     SimulatedSizes sizes;
     sizes.has_states = std::uniform_int_distribution<int>(1, 100)(rng) <= 40;
     sizes.embeds_percent = 15;
+    if (std::uniform_int_distribution<int>(1, 100)(rng) <= 10) {
+      has_mtp_ = false;
+      return {.embeds_percent = 100, .is_encoder = true};
+    }
     has_mtp_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 30;
     // Drafts of the module are those of the model alone.
     if (!has_mtp_ && std::uniform_int_distribution<int>(1, 100)(rng) <= 30) sizes.num_adapters = 3;

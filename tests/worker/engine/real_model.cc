@@ -130,7 +130,8 @@ SimulatedSizes RealModel::Begin(std::mt19937& rng) {
   if (Pick(rng, 1, 4) == 1)
     sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
   sizes.has_states = loaded_.config.has_states();
-  sizes.embeds_percent = 25;
+  sizes.is_encoder = loaded_.config.encoder.is_encoder;
+  sizes.embeds_percent = sizes.is_encoder ? 100 : 25;
   sizes.num_adapters = static_cast<int>(loaded_.adapters.size());
   return sizes;
 }
@@ -146,6 +147,10 @@ absl::StatusOr<std::unique_ptr<model::Executor>> RealModel::MakeExecutor(
   options.source.max_context_tokens =
       std::min<int>(kLongest, engine.num_blocks * engine.block_size);
   options.max_batch_tokens = engine.max_batch_tokens;
+  if (engine.whole_prompts) {
+    int& context = options.source.max_context_tokens;
+    context = std::min(context, engine.max_batch_tokens);
+  }
   ASSIGN_OR_RETURN(model::LoadedModel loaded, model::LoadModel(options));
   if (loaded.fingerprint.weights != loaded_.fingerprint.weights) {
     return absl::InternalError("the fingerprint depends on ranks or threads");
@@ -196,6 +201,23 @@ model::StepResult RealModel::RunAlone(const Request& request, const model::StepP
   return *std::move(result);
 }
 
+namespace {
+
+// The mean of states, in doubles; of one, that one.
+std::vector<float> MeanOf(const std::vector<std::vector<float>>& states) {
+  std::vector<double> sum(states[0].size());
+  for (const std::vector<float>& state : states) {
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(state[i]);
+  }
+  std::vector<float> mean;
+  for (const double value : sum) {
+    mean.push_back(static_cast<float>(value / static_cast<double>(states.size())));
+  }
+  return mean;
+}
+
+}  // namespace
+
 const RealModel::Alone& RealModel::Find(const Request& request) {
   const auto [it, is_new] = alone_.try_emplace(request.id);
   Alone& alone = it->second;
@@ -221,12 +243,19 @@ const RealModel::Alone& RealModel::Find(const Request& request) {
       plans.AddScored(i, request.prompt[static_cast<size_t>(i) + 1]);
     }
   }
-  if (request.reads_state) plans.AddScored(prompt_tokens - 1, model::kReadState);
+  const auto states = [&](Pooling pooling) {
+    return request.reads_state && request.pooling == pooling;
+  };
+  if (states(Pooling::kFirst)) plans.AddScored(0, model::kReadState);
+  if (states(Pooling::kLast)) plans.AddScored(prompt_tokens - 1, model::kReadState);
+  for (int i = 0; states(Pooling::kMean) && i < prompt_tokens; ++i) {
+    plans.AddScored(i, model::kReadState);
+  }
   if (request.max_tokens > 0) {
     for (size_t i = 0; i < n; ++i) plans.AddSample(prompt_tokens - 1, static_cast<int>(i), {});
   }
   model::StepResult result = RunAlone(request, plans.plan(), {});
-  if (request.reads_state) alone.state = std::move(result.states[0]);
+  if (request.reads_state) alone.state = MeanOf(result.states);
   for (size_t i = 0; i < num_scored; ++i) {
     alone.prompt_scores.push_back(std::move(result.scores[i]));
   }

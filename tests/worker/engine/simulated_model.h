@@ -22,6 +22,7 @@ struct SimulatedSizes {
   int logprobs_percent = 20;  // of requests
   bool has_states = false;    // the model has layers with state
   int embeds_percent = 0;     // of schedules, whose requests read states
+  bool is_encoder = false;    // of schedules that read states alone: prompts are whole
   int num_adapters = 0;       // requests may name them, from 0 on
 };
 
@@ -46,7 +47,7 @@ class SimulatedModel {
   // Return the score of the i-th token of that answer, and of prompt[i + 1] given prompt[0…i].
   virtual model::TokenScore AnswerScore(const Request& request, int index, int i) = 0;
   virtual model::TokenScore PromptScore(const Request& request, int i) = 0;
-  // Returns the state behind the prompt.
+  // Returns the pooled state of the prompt.
   virtual std::vector<float> State(const Request& request) = 0;
 };
 

@@ -49,6 +49,10 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* mo
   const int least = longest / options_.block_size + 2;  // enough for the longest request
   options_.num_blocks = Chance(30) ? least : Pick(least, 200 / options_.block_size + least);
   options_.max_batch_tokens = Chance(20) ? 1 : Pick(1, 60);
+  if (sizes_.is_encoder) {
+    options_.whole_prompts = options_.reads_states = true;
+    options_.max_batch_tokens += sizes_.longest_prefix + sizes_.longest_tail + 1;
+  }
   options_.max_prefill_chunk = Chance(50) ? 512 : Pick(1, 20);
   options_.max_running = Pick(1, 12);
   if (sizes_.has_states) options_.num_state_slots = Pick(2, 2 * options_.max_running + 20);
@@ -62,7 +66,7 @@ Simulation::Simulation(uint32_t seed, SimulationTally* tally, SimulatedModel* mo
   } else {
     Fail(executor.status().ToString());
   }
-  if (Chance(50)) {
+  if (!sizes_.is_encoder && Chance(50)) {
     options_.max_drafts = Pick(1, 9);
     options_.drafter = model_.MakeDrafter(Pick(0, 100), rng_());
   }
@@ -142,11 +146,13 @@ Request Simulation::MakeRequest() {
 
 // Keeps what says when a request runs and what it may share.
 Request Simulation::MakeStateRead(Request r) {
+  const auto pooling = sizes_.is_encoder ? static_cast<Pooling>(Pick(0, 2)) : Pooling::kLast;
   return {.id = r.id,
           .label = std::move(r.label),
           .tenant = std::move(r.tenant),
           .prompt = std::move(r.prompt),
           .reads_state = true,
+          .pooling = pooling,
           .adapter = r.adapter,
           .priority = r.priority,
           .is_migration = r.is_migration,
@@ -398,8 +404,12 @@ void Simulation::Begin() {
   scheduler_->Deliver();
   if (plan.num_rows() > options_.max_batch_tokens) Fail("too many rows");
   if (plan.num_seqs() > options_.max_running) Fail("too many sequences");
-  if (plan.num_rows() > 1 && scheduler_->predicted() > options_.target_step) {
+  const bool is_one_text = sizes_.is_encoder && plan.num_seqs() == 1;
+  if (plan.num_rows() > 1 && !is_one_text && scheduler_->predicted() > options_.target_step) {
     Fail("a step of several rows is predicted to take too long");
+  }
+  for (size_t i = 0; sizes_.is_encoder && i < plan.sequence_ids.size(); ++i) {
+    if (plan.query_begin[i + 1] - plan.query_begin[i] != plan.kv_len[i]) Fail("a part of a text");
   }
   ++tally_.steps;
   tally_.overlapped += num_before;

@@ -82,6 +82,16 @@ void LiveRequests::AddScore(LiveRequest& r, model::TokenScore score) {
 }
 
 void LiveRequests::AddState(LiveRequest& r, std::vector<float> state) {
+  if (r.request.pooling != Pooling::kMean) {
+    EventOf(r).state = std::move(state);
+    return;
+  }
+  r.state_sum.resize(state.size());
+  for (size_t i = 0; i < state.size(); ++i) r.state_sum[i] += static_cast<double>(state[i]);
+  if (++r.num_states < r.prompt_tokens()) return;
+  for (size_t i = 0; i < state.size(); ++i) {
+    state[i] = static_cast<float>(r.state_sum[i] / r.num_states);
+  }
   EventOf(r).state = std::move(state);
 }
 

@@ -90,8 +90,10 @@ struct LiveRequest {
   int64_t queue_cost = 0;
   // Prefills the prompt for all siblings. Null if no running or waiting sequence has to.
   Sequence* prefill_leader = nullptr;
-  KeptState prompt_state;  // behind the prompt, for siblings that wait
-  int num_scored = 0;      // leading prompt log-probabilities that need no computing
+  KeptState prompt_state;         // behind the prompt, for siblings that wait
+  int num_scored = 0;             // leading prompt log-probabilities that need no computing
+  std::vector<double> state_sum;  // of the states that Pooling::kMean has had
+  int num_states = 0;             // of them
   int cached_prompt_tokens = 0;
   int num_preemptions = 0;
   int queue_position = -1;  // as last reported

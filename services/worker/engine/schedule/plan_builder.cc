@@ -92,8 +92,10 @@ int NumSamples(const Sequence& s, int begin, int num_tokens) {
   }
   if (begin <= last && last < end) {
     count += static_cast<int>(std::ranges::count_if(r.sequences, SamplesFirst));
-    if (r.request.reads_state) ++count;
+    if (r.request.reads_state && r.request.pooling == Pooling::kLast) ++count;
   }
+  if (r.request.reads_state && r.request.pooling == Pooling::kFirst && begin == 0) ++count;
+  if (r.request.reads_state && r.request.pooling == Pooling::kMean) count += num_tokens;
   if (end == NumTokens(s) && NumAnswered(s) > 0) ++count;
   return count;
 }
@@ -163,7 +165,14 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     for (Sequence& sibling : r.sequences) {
       if (SamplesFirst(sibling)) AddSample(sibling, first_row + last - begin);
     }
-    if (r.request.reads_state) AddStateRead(s, first_row + last - begin);
+    if (r.request.reads_state && r.request.pooling == Pooling::kLast) {
+      AddStateRead(s, first_row + last - begin);
+    }
+  }
+  if (r.request.reads_state && r.request.pooling != Pooling::kLast) {
+    CONTINUO_CHECK(begin == 0 && end == r.prompt_tokens());
+    const int num_states = r.request.pooling == Pooling::kFirst ? 1 : num_tokens;
+    for (int i = 0; i < num_states; ++i) AddStateRead(s, first_row + i);
   }
   if (end == NumTokens(s) && NumAnswered(s) > 0) AddSample(s, first_row + num_tokens - 1);
   for (int i = 0; i < num_drafts; ++i) {

@@ -15,7 +15,7 @@ namespace continuo::engine {
 struct PlannedSample {
   Sequence* sequence = nullptr;
   bool scores_prompt = false;   // a prompt log-probability of its request
-  bool reads_state = false;     // the state behind the prompt of its request
+  bool reads_state = false;     // a state of the prompt of its request
   bool bars_stops = false;      // stop ids must not be sampled yet
   bool is_constrained = false;  // a constraint restricts it; after drafts, it may
   // If the token that is sampled from is a draft: that token and its position. Otherwise -1.

@@ -39,6 +39,8 @@ Scheduler::Scheduler(const EngineOptions& options, EngineMetrics* metrics)
 
 void Scheduler::Add(Request request, RequestSink sink, absl::Duration submitted,
                     const Moment& now) {
+  // Of an encoder a token's keys and values depend on what lies behind it.
+  if (options_.whole_prompts) request.cache_bypass = true;
   LiveRequest* r = book_.Add(std::move(request), std::move(sink), submitted);
   if (r == nullptr) return;
   if (r->num_unfinished > 0) {

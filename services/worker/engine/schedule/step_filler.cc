@@ -36,16 +36,19 @@ void StepFiller::Fill(PlannedStep& step, bool is_overlapped) {
 }
 
 // Returns how many of the `wanted` tokens of `s` from `begin` on the step can still take: at least
-// one if it is empty, whatever that costs.
+// one if it is empty, whatever that costs. A text of an encoder fits as a whole or not at all.
 int StepFiller::TokensThatFit(const Sequence& s, int begin, int wanted) const {
-  wanted = static_cast<int>(std::min<int64_t>(wanted, step_->max_tokens - step_->load.tokens));
+  const int64_t room = step_->max_tokens - step_->load.tokens;
+  const bool is_empty = step_->load.tokens == 0;
   const auto fits = [&](int count) {
     return cost_.Predict(step_->load.WithTokens(begin, count, NumSamples(s, begin, count))) <=
            limit_;
   };
+  if (options_.whole_prompts) return is_empty || (wanted <= room && fits(wanted)) ? wanted : 0;
+  wanted = static_cast<int>(std::min<int64_t>(wanted, room));
   if (wanted <= 0) return 0;
   if (fits(wanted)) return wanted;
-  int low = step_->load.tokens == 0 ? 1 : 0, high = wanted;  // `high` does not fit
+  int low = is_empty ? 1 : 0, high = wanted;  // `high` does not fit
   while (high - low > 1) {
     const int middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;
@@ -55,8 +58,10 @@ int StepFiller::TokensThatFit(const Sequence& s, int begin, int wanted) const {
 
 // Schedules the next tokens of `s`, at most `limit`. Returns whether any were scheduled.
 bool StepFiller::Schedule(Sequence& s, int limit) {
-  int count = static_cast<int>(std::min<int64_t>({NumRemaining(s), options_.max_prefill_chunk,
-                                                  limit, residency_.RoomAfter(s, s.num_computed)}));
+  const int64_t room = residency_.RoomAfter(s, s.num_computed);
+  const int most = options_.whole_prompts ? NumRemaining(s) : options_.max_prefill_chunk;
+  if (options_.whole_prompts && most > room) return false;
+  int count = static_cast<int>(std::min<int64_t>({NumRemaining(s), most, limit, room}));
   count = TokensThatFit(s, s.num_computed, count);
   if (count <= 0) return false;
   residency_.Grow(s, s.num_computed + count);
@@ -174,6 +179,7 @@ bool StepFiller::Precedes(const Sequence& waiting, const Sequence& running) cons
 // While another prompt is behind it, a prompt takes at most half of what is left, so that a short
 // one is not held up by a long one; unless it precedes the one behind.
 int StepFiller::ShareFor(const Sequence& s, const Sequence* behind) const {
+  if (options_.whole_prompts) return NumRemaining(s);
   const int left = TokensThatFit(s, s.num_computed, options_.max_batch_tokens);
   const bool halves = behind != nullptr && !Precedes(s, *behind);
   return halves ? std::max(kMinChunk, (left + 1) / 2) : left;
@@ -216,7 +222,8 @@ void StepFiller::SchedulePrompts() {
     }
     if (waiting == nullptr) break;
     SetLimitFor(*waiting);
-    const int least = std::min(kMinChunk, NumTokens(*waiting));
+    const int least =
+        options_.whole_prompts ? NumTokens(*waiting) : std::min(kMinChunk, NumTokens(*waiting));
     const int left = TokensThatFit(*waiting, 0, least);
     // Less than a chunk is worth it only beside decodes alone.
     admits = left > 0 && (left == least || step_->scheduled.size() == first) &&

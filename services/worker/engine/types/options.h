@@ -21,6 +21,9 @@ struct EngineOptions {
   int vocab_size = 0;
   // The model is one of embeddings: requests read a state (Request::reads_state), and none samples.
   bool reads_states = false;
+  // The model is an encoder: a prompt is computed in one step, whose tokens all see each other, and
+  // is not cached. Prompts have at most max_batch_tokens.
+  bool whole_prompts = false;
   int max_batch_tokens = 2048;  // tokens of one step
   int max_prefill_chunk = 512;  // prompt tokens of one sequence in one step
   int max_running = 256;        // sequences that hold KV blocks at a time

@@ -23,6 +23,10 @@ using RequestId = uint64_t;
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kTimeLimit };
 
+// Which of a prompt's final hidden states are reported as one: that behind the last token or behind
+// the first one, or the mean of all, in doubles, in the order of the tokens.
+enum class Pooling : uint8_t { kLast, kFirst, kMean };
+
 // The part of one sequence that a continuation brings along.
 struct ReceivedSequence {
   std::vector<int32_t> tokens;
@@ -58,9 +62,11 @@ struct Request {
   int min_tokens = 0;
   int num_prompt_logprobs = -1;      // -1: none
   int prompt_logprobs_received = 0;  // the client has these; only the rest is reported
-  // The final hidden state behind the prompt's last token is reported. Goes with one sequence, a
-  // max_tokens of 0 and no prompt log-probabilities.
+  // A final hidden state of the prompt is reported, the one that `pooling` says. Goes with one
+  // sequence, a max_tokens of 0 and no prompt log-probabilities. Poolings but kLast go with
+  // EngineOptions::whole_prompts.
   bool reads_state = false;
+  Pooling pooling = Pooling::kLast;
 
   // AdapterLease::id of the adapter that computes the request, and what keeps it in memory. The
   // cache's salt differs from that of requests with another adapter.
@@ -122,7 +128,7 @@ struct RequestEvent {
   std::optional<PromptProgress> progress;
   std::vector<model::TokenScore> prompt_scores;  // in order, from the second prompt token on
   absl::InlinedVector<SequenceDelta, 1> deltas;
-  std::vector<float> state;  // of Request::reads_state, in one event: StepResult::states
+  std::vector<float> state;  // of Request::reads_state, in one event, pooled
   // Set in the last event: OK when every sequence has finished, otherwise the error that ended it.
   std::optional<absl::Status> ended;
   int cached_prompt_tokens = 0;  // valid with `ended`

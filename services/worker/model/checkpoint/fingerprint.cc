@@ -146,6 +146,11 @@ std::string RareSummary(const ModelConfig& c) {
   }
   if (e.latent_size > 0) absl::StrAppend(&text, " latent_experts=", e.latent_size);
   if (e.shared_size > 0) absl::StrAppend(&text, " shared=", e.shared_size, ",", e.shared_gate);
+  if (const EncoderConfig& encoder = c.encoder; encoder.is_encoder) {
+    absl::StrAppend(&text, " encoder=", encoder.num_positions, ",", encoder.first_position, ",",
+                    encoder.num_token_types, ",", encoder.embedding_norm, ",", encoder.stream_norms,
+                    ",", encoder.final_norm, ",", encoder.first_layer_reads_x);
+  }
   if (c.residual_scale != 1 || c.logit_scale != 1) {
     absl::StrAppend(&text, " multipliers=", Bits(c.residual_scale), ",", Bits(c.logit_scale));
   }

@@ -29,6 +29,7 @@ struct Names {
   const char* mlp_norm = nullptr;  // null: by Llama or by Gemma
   const char* mlp_output_norm = "post_feedforward_layernorm";
   const char* final_norm = "model.norm";
+  const char* layers = "model.layers.";
 };
 
 Names NamesOf(const ModelConfig& c) {
@@ -103,6 +104,31 @@ Names NamesOf(const ModelConfig& c) {
                .attention_norm = "norm",
                .mlp_norm = "norm",
                .final_norm = "model.norm_f"};
+      break;
+    case WeightNames::kBert:
+      names = {.embedding = "model.embeddings.word_embeddings",
+               .attention = "attention.",
+               .q = "self.query",
+               .k = "self.key",
+               .v = "self.value",
+               .o = "output.dense",
+               .mlp = "",
+               .gate = "intermediate.dense",
+               .down = "output.dense",
+               .attention_output_norm = "attention.output.LayerNorm",
+               .mlp_output_norm = "output.LayerNorm",
+               .layers = "model.encoder.layer."};
+      break;
+    case WeightNames::kModernBert:
+      names = {.embedding = "model.embeddings.tok_embeddings",
+               .attention = "attn.",
+               .o = "Wo",
+               .qkv = "Wqkv",
+               .down = "Wo",
+               .gate_up = "Wi",
+               .attention_norm = "attn_norm",
+               .mlp_norm = "mlp_norm",
+               .final_norm = "model.final_norm"};
       break;
   }
   if (names.mlp_norm == nullptr) {
@@ -305,17 +331,24 @@ void ListLayer(const ModelConfig& c, const Names& names, int i, const std::strin
     ListNorm(c, layer + name, gain, shift, list);
   };
   if (c.has_mixer(i)) {
-    if (c.input_norms) norm(names.attention_norm, w.attention_gain, &w.attention_shift);
+    const bool reads_x = c.encoder.first_layer_reads_x && i == 0;
+    if (c.input_norms && !reads_x) {
+      norm(names.attention_norm, w.attention_gain, &w.attention_shift);
+    }
     if (c.has_state(i)) {
       ListStates(c, layer, w, list);
     } else {
       ListAttention(c, names, i, layer, w, list);
     }
     if (c.output_norms) norm(names.attention_output_norm, w.attention_output_gain, nullptr);
+    if (c.encoder.stream_norms) {
+      norm(names.attention_output_norm, w.attention_output_gain, &w.attention_output_shift);
+    }
   }
   if (!c.has_mlp(i)) return;
   if (c.input_norms && !c.parallel) norm(names.mlp_norm, w.mlp_gain, &w.mlp_shift);
   if (c.output_norms) norm(names.mlp_output_norm, w.mlp_output_gain, nullptr);
+  if (c.encoder.stream_norms) norm(names.mlp_output_norm, w.mlp_output_gain, &w.mlp_output_shift);
   if (c.has_experts(i)) ListExperts(c, layer, w.experts, list);
   if (c.has_experts(i) && c.experts.beside_dense) {
     norm("post_feedforward_layernorm_1", w.dense_output_gain, nullptr);
@@ -346,6 +379,25 @@ void ListPerLayer(const ModelConfig& c, ModelWeights& w, Lister& list) {
   list.last().scale = static_cast<float>(std::sqrt(0.5));
 }
 
+// Adds what an encoder makes of tokens besides their embedding.
+void ListTables(const ModelConfig& c, ModelWeights& w, Lister& list) {
+  const bool is_bert = c.names == WeightNames::kBert;
+  if (c.encoder.num_positions > 0) {
+    list.Matrix("model.embeddings.position_embeddings", c.encoder.num_positions, c.hidden_size,
+                Cut::kWhole, w.positions);
+    list.last().is_table = true;
+  }
+  if (c.encoder.num_token_types > 0) {
+    list.Add({.name = "model.embeddings.token_type_embeddings.weight",
+              .shape = {c.encoder.num_token_types, c.hidden_size},
+              .rows = {0, 1},
+              .vector = &w.first_token_type});
+  }
+  if (!c.encoder.embedding_norm) return;
+  ListNorm(c, is_bert ? "model.embeddings.LayerNorm" : "model.embeddings.norm", w.embedding_gain,
+           &w.embedding_shift, list);
+}
+
 // Adds the MTP module. Source of names and order: vLLM's qwen3_next_mtp.py and qwen3_5_mtp.py.
 void ListMtp(const ModelConfig& c, const Names& names, MtpWeights& w, Lister& list) {
   ListNorm(c, "mtp.pre_fc_norm_embedding", w.embedding_gain, nullptr, list);
@@ -368,12 +420,15 @@ std::vector<WeightSpec> ListWeights(const ModelConfig& c, ModelWeights& weights)
   const Names names = NamesOf(c);
   Lister list;
   list.Matrix(names.embedding, c.vocab_size, hidden, Cut::kVocabRows, weights.embedding);
+  if (c.encoder.is_encoder) ListTables(c, weights, list);
   weights.layers.resize(static_cast<size_t>(c.num_layers));
   for (int i = 0; i < c.num_layers; ++i) {
-    ListLayer(c, names, i, absl::StrCat("model.layers.", i, "."),
+    ListLayer(c, names, i, absl::StrCat(names.layers, i, "."),
               weights.layers[static_cast<size_t>(i)], list);
   }
-  ListNorm(c, names.final_norm, weights.final_gain, &weights.final_shift, list);
+  if (c.encoder.final_norm) {
+    ListNorm(c, names.final_norm, weights.final_gain, &weights.final_shift, list);
+  }
   if (c.per_layer_size > 0) ListPerLayer(c, weights, list);
   if (!c.tied_embeddings) {
     list.Matrix(names.head, c.vocab_size, hidden, Cut::kVocabRows, weights.head);

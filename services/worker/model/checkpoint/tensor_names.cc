@@ -7,13 +7,17 @@
 namespace continuo::model {
 namespace {
 
-// The embedding's name in most models, and in those whose layers have a `mixer`.
-constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight", "embeddings.weight"};
+// The embedding's name in most models, in those whose layers have a `mixer`, and in encoders.
+constexpr std::string_view kEmbeddings[] = {"embed_tokens.weight", "embeddings.weight",
+                                            "embeddings.word_embeddings.weight",
+                                            "embeddings.tok_embeddings.weight"};
 
 constexpr NamePrefix kPrefixes[] = {
     {"model.", ""},
     {"", ""},                                         // LlamaModel and the like
     {"backbone.", ""},                                // Nemotron-H
+    {"bert.", ""},                                    // a class with a head of BERT
+    {"roberta.", ""},                                 // the same of RoBERTa and XLM-RoBERTa
     {"model.model.", "model."},                       // a module that holds the model
     {"model.language_model.", ""},                    // the text part of a model for images
     {"language_model.model.", "language_model."},     // the same, in older files
@@ -23,9 +27,9 @@ constexpr NamePrefix kPrefixes[] = {
 };
 
 // Endings of names. They are buffers of rotary embeddings, which RopeConfig computes.
-constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq", "rotary_emb.original_inv_freq",
-                                          "rotary_emb.cos_cached", "rotary_emb.sin_cached",
-                                          "rotary_pos_emb.inv_freq"};
+constexpr std::string_view kHarmless[] = {"rotary_emb.inv_freq",     "rotary_emb.original_inv_freq",
+                                          "rotary_emb.cos_cached",   "rotary_emb.sin_cached",
+                                          "rotary_pos_emb.inv_freq", "embeddings.position_ids"};
 
 struct Reason {
   std::string_view part;  // of a name
@@ -105,6 +109,12 @@ std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
     for (const std::string_view own :
          {".self_attn.k_proj.", ".self_attn.v_proj.", ".self_attn.k_norm.", ".self_attn.v_norm."}) {
       if (name.find(own) != name.npos) return "keys and values that layers do not have";
+    }
+  }
+  if (config.encoder.is_encoder) {
+    // A pooler of pairs, and heads that guess masked words: no vector depends on them.
+    for (const std::string_view head : {"pooler.", "cls.", "lm_head.", "head.", "decoder."}) {
+      if (rest.starts_with(head)) return name.substr(0, name.size() - rest.size() + head.size());
     }
   }
   if (!config.is_text_part) return {};

@@ -52,7 +52,7 @@ struct PlaceRules {
 // The type of one matrix in a scheme.
 kernels::WeightType TypeOf(const WeightSpec& spec, const WeightScheme& scheme) {
   if (spec.is_router) return scheme.router;
-  if (spec.cut == Cut::kVocabRows) return scheme.vocabulary;
+  if (spec.cut == Cut::kVocabRows || spec.is_table) return scheme.vocabulary;
   const bool is_expert = spec.cut == Cut::kExpertRows || spec.cut == Cut::kExpertColumns;
   return is_expert ? scheme.experts : scheme.dense;
 }
@@ -92,7 +92,9 @@ Placed Place(const WeightSpec& spec, const Part& part, const PlaceRules& rules) 
     placed.weight.format = placed.kept->format;
     placed.weight.groups = placed.kept->groups;
   } else {
-    placed.weight.format = matmul.FormatOf(type);
+    // Encoders compute prompts alone.
+    placed.weight.format =
+        rules.config.encoder.is_encoder ? matmul.PackedFormatOf(type) : matmul.FormatOf(type);
   }
   data.dtype = type == kernels::WeightType::kF32   ? kernels::DType::kF32
                : type == kernels::WeightType::kF16 ? kernels::DType::kF16

@@ -65,9 +65,12 @@ struct StateWeights {
 // One rank's part of a layer. Gains and biases are f32; tensors that the model does not have are
 // empty. H: this rank's heads, D: head_dim, I: this rank's inner columns.
 struct LayerWeights {
-  kernels::Tensor attention_gain, mlp_gain;                // [hidden], before the block
-  kernels::Tensor attention_shift, mlp_shift;              // biases of LayerNorms there
-  kernels::Tensor attention_output_gain, mlp_output_gain;  // [hidden], after the block
+  kernels::Tensor attention_gain, mlp_gain;    // [hidden], before the block
+  kernels::Tensor attention_shift, mlp_shift;  // biases of LayerNorms there
+  // [hidden], after the block: of its result, or of the stream that it was added to (stream_norms),
+  // with biases then.
+  kernels::Tensor attention_output_gain, mlp_output_gain;
+  kernels::Tensor attention_output_shift, mlp_output_shift;
   // [H * D, hidden]. Of latent vectors, which take the place of hidden: q [H * D], its heads'
   // rotated elements first, k [H * plain_dim], v [H * value_dim]. Or, with JoinsHeads:
   kernels::Weight q, k, v;
@@ -113,6 +116,10 @@ struct ModelWeights {
   kernels::Weight per_layer_embedding;  // [V, L * P]: rows of this rank's part of the vocabulary
   kernels::Weight per_layer_in;         // [L * P, hidden]
   kernels::Tensor per_layer_in_gain;    // [P]
+  // Of encoders (EncoderConfig).
+  kernels::Weight positions;                        // [num_positions, hidden]
+  kernels::Tensor first_token_type;                 // [hidden]
+  kernels::Tensor embedding_gain, embedding_shift;  // [hidden]
 };
 
 // The part of a stored tensor that a rank takes.
@@ -180,6 +187,7 @@ struct WeightSpec {
   // The specs that follow one another with this place are its rows, on every device.
   kernels::Tensor* stacked_vector = nullptr;
   bool is_router = false;    // of experts
+  bool is_table = false;     // its rows are looked up
   bool less_one = false;     // a gain that is stored minus one
   bool is_log_rate = false;  // a vector is stored as ln(-x)
   float scale = 1;           // factor of a bias or gain

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/worker/model/description/encoder_config.h"
 #include "services/worker/model/description/family.h"
 #include "services/worker/model/description/json_file.h"
 #include "services/worker/model/description/known_fields.h"
@@ -304,7 +305,9 @@ void ParseNorms(const Family& family, JsonObject& json, ModelConfig& config) {
   }
   // "vision" means the tokens of images alone.
   const nlohmann::json& bidirectional = json.Raw("use_bidirectional_attention");
-  if (bidirectional == true || (bidirectional.is_string() && bidirectional != "vision")) {
+  if (bidirectional == true && family.model_type == "gemma3_text") {
+    config.encoder.is_encoder = true;  // EmbeddingGemma
+  } else if (bidirectional == true || (bidirectional.is_string() && bidirectional != "vision")) {
     json.Fail("use_bidirectional_attention", "attention is causal, it must be false");
   }
   config.names = family.names;
@@ -328,6 +331,10 @@ absl::Status ParseText(const Family& family, JsonObject& json, ModelConfig& conf
   if (family.layer_shapes) ParseShapes(family, json, windowed, config);
   RETURN_IF_ERROR(json.status());
   RETURN_IF_ERROR(ParseRopes(family, json, windowed, config));
+  if (config.encoder.is_encoder) {
+    // A token sees half of sliding_window to each side.
+    for (int& window : config.windows) window = window == 0 ? 0 : window / 2 + 1;
+  }
   for (std::vector<int>* const lengths : {&config.windows, &config.chunks}) {
     for (int& length : *lengths) {
       if (length >= config.context_length) length = 0;  // it hides nothing
@@ -350,7 +357,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
     // The whole model's word counts, which older files leave to the text's.
     if (json.Has("tie_word_embeddings")) text.Copy("tie_word_embeddings", json);
   }
-  ASSIGN_OR_RETURN(const Family* const family, FindFamily(text));
+  const EncoderFamily* const encoder = FindEncoder(text);
+  const Family* family = nullptr;
+  if (encoder == nullptr) {
+    ASSIGN_OR_RETURN(family, FindFamily(text));
+  }
   config.has_score_head = HasScoreHead(text);
   if (config.has_score_head) {
     // What sentence-transformers keeps there: a version, and how it shows scores.
@@ -360,10 +371,15 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   RETURN_IF_ERROR(quantised::ReadQuantisationConfig(json.value()).status());
   text.Raw("quantization_config");
   text.Raw("compression_config");
-  RETURN_IF_ERROR(CheckExpected(text, family->expected));
-  RETURN_IF_ERROR(ParseText(*family, text, config));
+  if (encoder != nullptr) {
+    RETURN_IF_ERROR(encoder->parse(text, config));
+    RETURN_IF_ERROR(text.status());
+  } else {
+    RETURN_IF_ERROR(CheckExpected(text, family->expected));
+    RETURN_IF_ERROR(ParseText(*family, text, config));
+  }
   RETURN_IF_ERROR(ParseDefaults(json, generation_config_json, config));
-  RETURN_IF_ERROR(CheckUnread(text, family->ignored, allow_unread));
+  RETURN_IF_ERROR(CheckUnread(text, family == nullptr ? "" : family->ignored, allow_unread));
   return config;
 }
 

@@ -55,9 +55,9 @@ struct RopeConfig {
 // The most kinds of RoPE that layers of one model have.
 inline constexpr int kMaxRopes = 3;
 
-// The MLP's activation function: silu, gelu in its tanh form, that of gpt-oss, or the square of
-// relu (kernels::GateFunction).
-enum class Activation : uint8_t { kSilu, kGeluTanh, kClampedSwiglu, kReluSquared };
+// The MLP's activation function: silu, gelu in its tanh form, that of gpt-oss, the square of relu,
+// or gelu by the error function (kernels::GateFunction).
+enum class Activation : uint8_t { kSilu, kGeluTanh, kClampedSwiglu, kReluSquared, kGeluErf };
 
 // The norms of layers' inputs and of the last one's result: RmsNorm, or LayerNorm, which has a bias
 // in some models.
@@ -83,6 +83,8 @@ enum class WeightNames : uint8_t {
   kInternLm2,  // attention.wqkv, stacked by groups of heads, feed_forward.w1 (gate), w3 (up), w2
   kMixer,   // a layer's one part is mixer, its norm is norm; an MLP's matrices up_proj, down_proj
   kLlama4,  // kLlama with feed_forward in place of mlp
+  kBert,    // encoder.layer.0.attention.self.query …, intermediate.dense, output.dense
+  kModernBert,  // layers.0.attn.Wqkv and Wo, mlp.Wi (gate and up as rows) and Wo
 };
 
 // The names of the tensors of a layer's experts.
@@ -177,12 +179,28 @@ struct OtherHeads {
   bool values_are_keys = false;
 };
 
+// What encoders (BERT and its like) have and decoders do not.
+struct EncoderConfig {
+  // The model is one: a token sees the whole text, and a window reaches as far behind it as in
+  // front of it. A text is computed in one step, and nothing samples.
+  bool is_encoder = false;
+  // Rows of a table of positions, whose vectors are added to the embedding; 0: there is none. The
+  // first position of a text has row first_position.
+  int num_positions = 0, first_position = 0;
+  // Rows of a table of parts of a text, of which the first is added to the embedding; 0: none.
+  int num_token_types = 0;
+  bool embedding_norm = false;       // the sum of these passes a norm
+  bool stream_norms = false;         // the residual stream does, behind each addition (post-norm)
+  bool final_norm = true;            // of the last layer's result
+  bool first_layer_reads_x = false;  // the first layer's attention has no norm of its input
+};
+
 // The parts of a layer, each of which reads the residual stream through a norm of its own: a mixer,
 // which is attention or a recurrent state, and then an MLP or experts.
 enum class LayerParts : uint8_t { kBoth, kMixer, kMlp };
 
-// The description of a decoder, from the checked contents of config.json: what network/decoder
-// composes its layers of. Sizes count elements.
+// The description of a decoder or an encoder, from the checked contents of config.json: what
+// network/decoder composes its layers of. Sizes count elements.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", as family.cc knows it
   int vocab_size = 0;
@@ -264,6 +282,8 @@ struct ModelConfig {
   double logit_scale = 1;
   // Soft caps of attention scores and logits: x becomes cap · tanh(x / cap); 0: no cap.
   float attention_softcap = 0, final_softcap = 0;
+
+  EncoderConfig encoder;
 
   // Layers behind the model's that predict further tokens, which are skipped.
   int num_predicting_layers = 0;

@@ -20,7 +20,8 @@ namespace {
 bool MeansFamily(const std::string& name, const Family& family) {
   constexpr std::string_view kEnd = "ForCausalLM";
   const std::string stem(family.architecture.substr(0, family.architecture.size() - kEnd.size()));
-  for (const char* end : {"", "Model", "LMHeadModel", "ForCausalLM", "ForSequenceClassification"}) {
+  for (const char* end :
+       {"", "Model", "TextModel", "LMHeadModel", "ForCausalLM", "ForSequenceClassification"}) {
     if (absl::EqualsIgnoreCase(name, stem + end)) return true;
   }
   return absl::EqualsIgnoreCase(name, std::string(family.model_type));

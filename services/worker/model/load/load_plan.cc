@@ -65,6 +65,29 @@ absl::Status ReadAdapters(const LoadOptions& options, LoadPlan& plan) {
   return absl::OkStatus();
 }
 
+// What encoders demand of the options.
+absl::Status CheckEncoder(const LoadOptions& options, const ModelConfig& config) {
+  if (!config.encoder.is_encoder) return absl::OkStatus();
+  if (!options.reads_states) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("config.json: ", config.architecture,
+                     " is an encoder, which generates nothing; --task=embed serves it"));
+  }
+  if (options.device.device != "cpu") {
+    return absl::UnimplementedError(absl::StrCat(
+        "encoders are computed on the CPU alone, and the device is ", options.device.device));
+  }
+  if (!options.adapters.empty()) {
+    return absl::UnimplementedError("--lora_adapter: adapters of encoders are not supported");
+  }
+  if (options.max_batch_tokens < config.context_length) {
+    return absl::InvalidArgumentError(absl::StrCat("max_batch_tokens is ", options.max_batch_tokens,
+                                                   "; an encoder computes a text of up to ",
+                                                   config.context_length, " tokens in one step"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadMtp(LoadPlan& plan) {
   absl::Status status = AddMtpLayer(plan.config);
   if (status.ok()) status = CheckWeights(plan.config, plan.checkpoint);
@@ -135,6 +158,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
         "config.json: architectures names a class for sequence classification, whose head gives "
         "scores and no tokens; --task=score serves it");
   }
+  RETURN_IF_ERROR(CheckEncoder(options, config));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.source.dir));
   // A head that nobody reads counts as the embedding where the files leave it out.
   if (options.reads_states && !options.needs_head && !HasHead(checkpoint)) {

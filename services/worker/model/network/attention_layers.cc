@@ -104,6 +104,11 @@ void AttentionLayers::WriteKeysAndValues(const LayerWeights& w, int layer,
                  {AdaptedMatrix::kK, b.k},
                  {AdaptedMatrix::kV, b.v},
                  {AdaptedMatrix::kOutputGate, b.output_gate}});
+  if (config_.encoder.is_encoder && config_.qk_norm == QueryKeyNorm::kNone &&
+      !config_.has_rope(layer)) {
+    ops_.attention.WriteKv(kv, b.k, b.v, step.kv_slots);
+    return;
+  }
   if (config_.has_plain_heads()) {
     ops_.attention.RotateAndWriteKv(kv, b.q, b.k, b.v, step.kv_slots, rotation);
     return;
@@ -238,6 +243,7 @@ kernels::AttentionParams AttentionLayers::ParamsOf(int num_kv_heads, int head_di
   params.first_kv_head = static_cast<int>(kv_heads.begin);
   params.scale = static_cast<float>(config_.attention_scale);
   params.softcap = config_.attention_softcap;
+  params.bidirectional = config_.encoder.is_encoder;
   return params;
 }
 

@@ -116,7 +116,8 @@ class Decoder : public Model {
 
   kernels::Tensor FinalStates(int64_t first, int64_t n) override {
     const kernels::Tensor hidden = RowsOf(hidden_, first, n);
-    if (config_.reads_mtp) return hidden;  // they are normalised already
+    // They are normalised already.
+    if (config_.reads_mtp || !config_.encoder.final_norm) return hidden;
     const kernels::Tensor last = RowsOf(all_.last, 0, n);
     Normalise(last, hidden, {weights_.final_gain, weights_.final_shift});
     return last;
@@ -159,6 +160,7 @@ class Decoder : public Model {
   absl::Status Enqueue(const DeviceStep& step) {
     adapters_.Begin(step.adapters);
     Embed(step.token_ids);
+    if (config_.encoder.is_encoder) FinishEmbedding(step.positions);
     if (config_.per_layer_size > 0) per_layer_.Make(step.token_ids, buffers_);
     attention_.ComputeAngles(step.positions, buffers_);
     const int num_layers = static_cast<int>(weights_.layers.size());
@@ -246,6 +248,8 @@ class Decoder : public Model {
     }
     if (config_.has_layer_ends()) {
       EndLayer(w, bias, next);
+    } else if (config_.encoder.stream_norms) {
+      NextStream(bias, {w.mlp_output_gain, w.mlp_output_shift});
     } else {
       NextInput(bias, w.mlp_output_gain, next);
     }
@@ -295,6 +299,18 @@ class Decoder : public Model {
     ops_.rows.AddSum(buffers_.x, buffers_.sum, kernels::Tensor{});
   }
 
+  // Adds the vectors of positions and of the first part of a text, and normalises the sum. Every
+  // rank has the whole tables.
+  void FinishEmbedding(kernels::Tensor positions) {
+    const EncoderConfig& encoder = config_.encoder;
+    const Norm norm = {weights_.embedding_gain, weights_.embedding_shift};
+    if (encoder.num_positions > 0) {
+      ops_.rows.Embed(buffers_.sum, weights_.positions, positions, -encoder.first_position, 1.0f);
+      ops_.rows.AddSum(buffers_.x, buffers_.sum, weights_.first_token_type);
+    }
+    if (encoder.embedding_norm) Normalise(buffers_.x, buffers_.x, norm);
+  }
+
   // Goes on with these rows alone, in memory that is free by now. Where the MLP reads what
   // attention read, that is computed again.
   void KeepRows(kernels::Tensor rows, int layer) {
@@ -331,6 +347,8 @@ class Decoder : public Model {
     adapters_.AddSplitK(layer, AdaptedMatrix::kO, heads, splits, buffers_.sum);
     if (config_.parallel) {
       AddToStream(w.o_bias, {});
+    } else if (config_.encoder.stream_norms) {
+      NextStream(w.o_bias, {w.attention_output_gain, w.attention_output_shift});
     } else {
       NextInput(w.o_bias, w.attention_output_gain, next);
     }
@@ -363,6 +381,13 @@ class Decoder : public Model {
     }
     AddToStream(bias, output_gain);
     NormaliseInput(next);
+  }
+
+  // Adds `sum` to the residual stream and normalises that, which is the next input.
+  void NextStream(kernels::Tensor bias, const Norm& norm) {
+    ops_.rows.AddSum(buffers_.x, buffers_.sum, bias);
+    Normalise(buffers_.x, buffers_.x, norm);
+    input_ = buffers_.x;
   }
 
   // The input becomes the residual stream, normalised with `norm` where that has a gain.

@@ -17,6 +17,8 @@ kernels::GateFunction GateFunctionOf(Activation activation) {
       return kernels::GateFunction::kClampedSwiglu;
     case Activation::kReluSquared:
       return kernels::GateFunction::kReluSquared;
+    case Activation::kGeluErf:
+      return kernels::GateFunction::kGeluErf;
   }
   CONTINUO_CHECK(!"an activation without a function");
 }
@@ -99,8 +101,7 @@ kernels::MatMulInput MlpLayers::Inner(const kernels::MatMulInput& input,
   if (config_.gated) {
     return ops_.matmul.GatedMatMul(input, gate, up, gate_function_, b.prepared);
   }
-  ops_.matmul.MatMul(gate.out, input, gate.w, gate.bias);
-  Activate(gate.out);
+  ops_.matmul.ActivatedMatMul(input, gate, gate_function_);
   return gate.out;
 }
 

@@ -7,9 +7,12 @@
 namespace continuo::model {
 
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelDependencies& parts) {
-  if (FindArchitecture(parts.config.architecture) != nullptr) return MakeDecoder(parts);
+  const ModelConfig& config = parts.config;
+  if (config.encoder.is_encoder || FindArchitecture(config.architecture) != nullptr) {
+    return MakeDecoder(parts);
+  }
   return absl::UnimplementedError(
-      absl::StrCat("architecture \"", parts.config.architecture, "\" is not known"));
+      absl::StrCat("architecture \"", config.architecture, "\" is not known"));
 }
 
 }  // namespace continuo::model

@@ -57,6 +57,7 @@ Distribution DistributionOf(const WeightSpec& spec, int hidden_size) {
   if (spec.shape.size() == 1) {
     const bool gain = spec.name.find("norm.weight") != std::string::npos ||
                       spec.name.find("layernorm_") != std::string::npos ||
+                      spec.name.ends_with("LayerNorm.weight") ||
                       spec.name.ends_with("layer_scalar") || spec.name.ends_with("router.scale") ||
                       spec.name.ends_with("router.per_expert_scale");
     return {gain && !spec.less_one ? 1.0f : 0.0f, 0.1f};
@@ -65,6 +66,13 @@ Distribution DistributionOf(const WeightSpec& spec, int hidden_size) {
   const bool vocabulary = spec.cut == Cut::kVocabRows;
   const double in = static_cast<double>(vocabulary ? hidden_size : spec.shape.back());
   return {0.0f, static_cast<float>((vocabulary ? 2.0 : 1.0) * std::sqrt(3.0 / in))};
+}
+
+// The name that files of the family have: encoders are published by their base model's class.
+std::string StoredName(const WeightSpec& spec, const ModelConfig& config) {
+  constexpr std::string_view kBody = "model.";
+  const bool is_base = config.encoder.is_encoder && spec.name.starts_with(kBody);
+  return is_base ? spec.name.substr(kBody.size()) : spec.name;
 }
 
 int64_t Elements(const WeightSpec& spec) {
@@ -112,7 +120,7 @@ absl::Status WriteShard(const fs::path& path, const std::vector<WeightSpec>& spe
   int64_t offset = 0;
   for (const WeightSpec& spec : specs) {
     const int64_t bytes = Elements(spec) * static_cast<int64_t>(format.bytes);
-    header[spec.name] = {
+    header[StoredName(spec, config)] = {
         {"dtype", format.name}, {"shape", spec.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
@@ -154,7 +162,7 @@ absl::Status WriteWeights(const RandomModelOptions& options, const ModelConfig& 
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name =
         absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, shards.size());
-    for (const WeightSpec& spec : shards[i]) index["weight_map"][spec.name] = name;
+    for (const WeightSpec& spec : shards[i]) index["weight_map"][StoredName(spec, config)] = name;
     RETURN_IF_ERROR(WriteShard(dir / name, shards[i], config, format, options.seed));
   }
   return WriteText(dir / "model.safetensors.index.json", index.dump(2));

@@ -32,7 +32,8 @@ absl::Status WriteRandomModel(const RandomModelOptions& options);
 std::string ByteLevelTokenizerJson(int vocab_size, const std::vector<int32_t>& special_ids);
 
 // The config.json of a public shape: "qwen3-0.6b", "llama-3.2-1b", "llama-3.1-8b",
-// "qwen3-30b-a3b", "mixtral-8x7b", "gemma-2-2b", "phi-3-mini".
+// "qwen3-30b-a3b", "mixtral-8x7b", "gemma-2-2b", "phi-3-mini", "lfm2-350m", "qwen3.5-0.8b",
+// "bge-small", "modernbert-base".
 absl::StatusOr<std::string> ConfigOfShape(const std::string& shape);
 
 }  // namespace continuo::model

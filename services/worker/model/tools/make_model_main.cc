@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
   auto* shape_flag =
       app.add_option("--shape", shape,
                      "instead: qwen3-0.6b, llama-3.2-1b, llama-3.1-8b, qwen3-30b-a3b, "
-                     "mixtral-8x7b, gemma-2-2b, phi-3-mini, lfm2-350m or qwen3.5-0.8b");
+                     "mixtral-8x7b, gemma-2-2b, phi-3-mini, lfm2-350m, qwen3.5-0.8b, bge-small or "
+                     "modernbert-base");
   config_flag->excludes(shape_flag);
   app.add_option("--out", options.out_dir, "folder to write")->required();
   app.add_option("--seed", options.seed, "of the weights")->capture_default_str();

@@ -182,15 +182,59 @@ nlohmann::json Qwen35Small() {
           {"eos_token_id", 248044}};
 }
 
+// BAAI/bge-small-en-v1.5.
+nlohmann::json BgeSmall() {
+  return {{"architectures", {"BertModel"}},
+          {"model_type", "bert"},
+          {"hidden_act", "gelu"},
+          {"vocab_size", 30522},
+          {"hidden_size", 384},
+          {"intermediate_size", 1536},
+          {"num_hidden_layers", 12},
+          {"num_attention_heads", 12},
+          {"max_position_embeddings", 512},
+          {"type_vocab_size", 2},
+          {"layer_norm_eps", 1e-12},
+          {"position_embedding_type", "absolute"},
+          {"pad_token_id", 0}};
+}
+
+nlohmann::json ModernBertBase() {
+  return {{"architectures", {"ModernBertModel"}},
+          {"model_type", "modernbert"},
+          {"hidden_activation", "gelu"},
+          {"vocab_size", 50368},
+          {"hidden_size", 768},
+          {"intermediate_size", 1152},
+          {"num_hidden_layers", 22},
+          {"num_attention_heads", 12},
+          {"max_position_embeddings", 8192},
+          {"local_attention", 128},
+          {"global_attn_every_n_layers", 3},
+          {"global_rope_theta", 160000},
+          {"local_rope_theta", 10000},
+          {"norm_eps", 1e-5},
+          {"norm_bias", false},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"pad_token_id", 50283}};
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ConfigOfShape(const std::string& shape) {
   const std::pair<const char*, nlohmann::json> shapes[] = {
-      {"qwen3-0.6b", Qwen3Small()},    {"llama-3.2-1b", Llama3(true)},
-      {"llama-3.1-8b", Llama3(false)}, {"qwen3-30b-a3b", Qwen3Experts()},
-      {"mixtral-8x7b", Mixtral()},     {"gemma-2-2b", Gemma2()},
-      {"phi-3-mini", Phi3()},          {"lfm2-350m", Lfm2()},
+      {"qwen3-0.6b", Qwen3Small()},
+      {"llama-3.2-1b", Llama3(true)},
+      {"llama-3.1-8b", Llama3(false)},
+      {"qwen3-30b-a3b", Qwen3Experts()},
+      {"mixtral-8x7b", Mixtral()},
+      {"gemma-2-2b", Gemma2()},
+      {"phi-3-mini", Phi3()},
+      {"lfm2-350m", Lfm2()},
       {"qwen3.5-0.8b", Qwen35Small()},
+      {"bge-small", BgeSmall()},
+      {"modernbert-base", ModernBertBase()},
   };
   std::string known;
   for (const auto& [name, config] : shapes) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/check.h"
 #include "services/base/status_macros.h"
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
@@ -104,6 +105,18 @@ absl::StatusOr<std::vector<int32_t>> EncodeInput(const v1::EmbedRequest& request
   }
   RETURN_IF_ERROR(ValidatePromptTokens(field, tokens, model));
   return tokens;
+}
+
+engine::Pooling PoolingOf(const embedding::EmbeddingHead& head) {
+  switch (head.pooling()) {
+    case embedding::Pooling::kLast:
+      return engine::Pooling::kLast;
+    case embedding::Pooling::kFirst:
+      return engine::Pooling::kFirst;
+    case embedding::Pooling::kMean:
+      return engine::Pooling::kMean;
+  }
+  CONTINUO_CHECK(!"a pooling that is not known");
 }
 
 // The number of elements in front that are equal.
@@ -244,6 +257,7 @@ absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, cons
     r.label = work.request_id;
     r.tenant = call.tenant;
     r.reads_state = true;
+    if (model.embedding != nullptr) r.pooling = PoolingOf(*model.embedding);
     r.adapter = model.adapter;
     r.adapter_lease = model.adapter_lease;
     r.priority = request.priority();
