@@ -31,7 +31,7 @@ OWNED = {
                 "worker_tls_key_file", "worker_tls_ca_file", "worker_tls_server_name",
                 "worker_tls_names", "token_file", "metrics_token_file",
                 "api_keys_file", "help", "version"},
-    "worker": {"model", "model_name", "lora_adapter", "worker_name", "device", "listen", "metrics_listen",
+    "worker": {"model", "model_name", "lora_adapter", "lora_root", "worker_name", "device", "listen", "metrics_listen",
                *OTLP, "tls_cert_file", "tls_key_file", "tls_ca_file", "tls_client_names", "token_file",
                "metrics_token_file", "open_inference", "tensor_parallel",
                "weights_cache", "drain_grace", "describe", "calibrate", "help", "version"},

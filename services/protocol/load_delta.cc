@@ -8,7 +8,8 @@ namespace continuo::protocol {
 namespace {
 
 bool AreEqual(const v1::ServedAdapter& a, const v1::ServedAdapter& b) {
-  return a.model() == b.model() && a.fingerprint() == b.fingerprint();
+  return a.model() == b.model() && a.fingerprint() == b.fingerprint() &&
+         a.on_demand() == b.on_demand();
 }
 
 }  // namespace

@@ -21,18 +21,20 @@
 #include "services/common/flags.h"
 #include "services/common/telemetry/metrics.h"
 #include "services/protocol/limits.h"
+#include "services/worker/model/adapter/adapter_config.h"
 #include "services/worker/model/checkpoint/weight_schemes.h"
 #include "services/worker/model/load/precision.h"
 #include "services/worker/model_place.h"
 #include "services/worker/server/lifetime/lifecycle.h"
+#include "services/worker/server/runtime/served_adapters.h"
 #include "services/worker/text/response/response_formats.h"
 
 namespace continuo::worker {
 namespace {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
-// Of one worker: reports of the load name each.
-constexpr size_t kMostAdapters = 256;
+// In memory beside those of the start, where no flag says otherwise.
+constexpr size_t kDefaultRunTimeAdapters = 16;
 
 std::vector<std::string> ToolFormatNames() {
   std::vector<std::string> names = {"auto", "none"};
@@ -134,6 +136,18 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c, std::vector<std::strin
                  "LoRA adapters of the model, as name=FOLDER, with commas between several: the "
                  "folder is one of PEFT, and requests name the adapter as their model. On the CPU "
                  "only.");
+  flags.Text("lora_root", &load.run_time_adapters.root,
+             "Folder of LoRA adapters that are read while the worker serves. Each folder in it is "
+             "an adapter of that name, which is read for its first request; calls of LoadAdapter "
+             "name other paths below. On the CPU only. Empty: adapters are those of "
+             "--lora_adapter.");
+  flags.Integer("max_lora_adapters", &load.run_time_adapters.most, 0,
+                static_cast<int>(server::kMostServedAdapters),
+                "With --lora_root, the number of adapters in memory at a time, those of "
+                "--lora_adapter included. 0: 16 beside these.");
+  flags.Integer("max_lora_rank", &load.run_time_adapters.max_rank, 1, model::kMaxAdapterRank,
+                "Largest rank of adapters in --lora_root. The memory of as many as "
+                "--max_lora_adapters allows, of this rank and in fp32, is reserved.");
   flags.Switch(
       "parse_special_in_content", &c.parse_special_in_content,
       "Special tokens written in the content of a conversation are such. Otherwise they are "
@@ -252,8 +266,8 @@ absl::Status ReadAdapters(const std::vector<std::string>& values, WorkerConfig& 
   for (const std::string& value : values) {
     for (const auto item : absl::StrSplit(value, ',')) items.push_back(std::string(item));
   }
-  if (items.size() > kMostAdapters) {
-    return error(items.size(), " adapters are more than ", kMostAdapters);
+  if (items.size() > server::kMostServedAdapters) {
+    return error(items.size(), " adapters are more than ", server::kMostServedAdapters);
   }
   for (const std::string& item : items) {
     const size_t equals = item.find('=');
@@ -273,6 +287,28 @@ absl::Status ReadAdapters(const std::vector<std::string>& values, WorkerConfig& 
     c.load.adapters.push_back(std::move(source));
   }
   return absl::OkStatus();
+}
+
+// Settles how many adapters may be in memory. Those of the start are known by now.
+absl::Status LimitAdapters(const common::Flags& flags, WorkerConfig& c) {
+  model::RunTimeAdapters& later = c.load.run_time_adapters;
+  if (later.root.empty()) {
+    for (const std::string_view name : {"max_lora_adapters", "max_lora_rank"}) {
+      if (!flags.given(name)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", std::string(name), " is of no use without --lora_root"));
+    }
+    return absl::OkStatus();
+  }
+  const size_t at_start = c.load.adapters.size();
+  if (later.most == 0) {
+    later.most =
+        static_cast<int>(std::min(at_start + kDefaultRunTimeAdapters, server::kMostServedAdapters));
+  }
+  if (static_cast<size_t>(later.most) > at_start) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--max_lora_adapters=", later.most,
+                                                 " leaves no room beside the ", at_start,
+                                                 " adapters of --lora_adapter"));
 }
 
 int BadCommandLine(std::string_view text) {
@@ -308,6 +344,10 @@ ParsedConfig ParseWorkerConfig(int argc, const char* const* argv) {
     parsed.exit_code = BadCommandLine(std::string(status.message()));
   }
   if (const absl::Status status = ReadAdapters(adapters, c); !status.ok()) {
+    parsed.exit_code = BadCommandLine(std::string(status.message()));
+  }
+  if (const absl::Status status = LimitAdapters(flags, c);
+      !status.ok() && !parsed.exit_code.has_value()) {
     parsed.exit_code = BadCommandLine(std::string(status.message()));
   }
   if (c.worker_name.empty()) c.worker_name = NameOfWorker(c.listen);

@@ -104,7 +104,9 @@ absl::StatusOr<model::LoadOptions> PlanLoad(const WorkerConfig& config, uint64_t
 absl::StatusOr<model::LoadOptions> PlanDraftLoad(const WorkerConfig& config, int context_length) {
   model::LoadOptions load = config.load;
   load.source.dir = config.draft_model;
-  load.adapters.clear();  // its drafts are those of the model
+  // Its drafts are those of the model.
+  load.adapters.clear();
+  load.run_time_adapters = {};
   load.kv = {.block_size = load.kv.block_size, .is_later = true};
   load.device.device = load.device.device.substr(0, load.device.device.find(','));
   // The target model checks every draft token, so no answer depends on how they are computed.

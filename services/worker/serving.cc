@@ -138,19 +138,33 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   return served;
 }
 
+server::ServedModel DescribeAdapter(const server::ServedModel& base, const std::string& name,
+                                    const model::Digest128& digest) {
+  server::ServedModel served = base;
+  served.name = name;
+  served.parent = base.name;
+  served.adapter_digest = model::ToHex(digest);
+  if (!base.fingerprint.empty()) {
+    served.fingerprint = model::ToHex(
+        model::DigestOf(absl::StrCat("adapter ", base.fingerprint, " ", served.adapter_digest)));
+  }
+  return served;
+}
+
+server::ServedModel DescribeAdapter(const server::ServedModel& base,
+                                    const model::LoadedAdapter& adapter) {
+  server::ServedModel served =
+      DescribeAdapter(base, adapter.name, adapter.lease->adapter->digest());
+  served.adapter = adapter.lease->id;
+  served.adapter_lease = adapter.lease;
+  return served;
+}
+
 std::vector<server::ServedModel> DescribeAdapters(
     const server::ServedModel& base, const std::vector<model::LoadedAdapter>& adapters) {
   std::vector<server::ServedModel> all;
   for (const model::LoadedAdapter& adapter : adapters) {
-    server::ServedModel& served = all.emplace_back(base);
-    served.name = adapter.name;
-    served.parent = base.name;
-    served.adapter_digest = model::ToHex(adapter.lease->adapter->digest());
-    served.adapter = adapter.lease->id;
-    served.adapter_lease = adapter.lease;
-    if (base.fingerprint.empty()) continue;
-    served.fingerprint = model::ToHex(
-        model::DigestOf(absl::StrCat("adapter ", base.fingerprint, " ", served.adapter_digest)));
+    all.push_back(DescribeAdapter(base, adapter));
   }
   return all;
 }

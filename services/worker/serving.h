@@ -11,6 +11,7 @@
 #include "services/worker/embedding/embedding_head.h"
 #include "services/worker/embedding/score_head.h"
 #include "services/worker/engine/engine.h"
+#include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/load/model_loader.h"
 #include "services/worker/server/pairs/pair_template.h"
 #include "services/worker/server/session/served_model.h"
@@ -41,6 +42,12 @@ absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelCo
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
                                   const text::TextModel* text, Heads heads = {});
 
+// An adapter of a model, `base`, as a model of its own that cannot run: by its name and digest.
+server::ServedModel DescribeAdapter(const server::ServedModel& base, const std::string& name,
+                                    const model::Digest128& digest);
+// The same that can run.
+server::ServedModel DescribeAdapter(const server::ServedModel& base,
+                                    const model::LoadedAdapter& adapter);
 // Adapters of a model, `base`, as models of their own.
 std::vector<server::ServedModel> DescribeAdapters(
     const server::ServedModel& base, const std::vector<model::LoadedAdapter>& adapters);

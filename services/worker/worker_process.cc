@@ -14,6 +14,7 @@
 #include "services/common/container.h"
 #include "services/common/log.h"
 #include "services/common/version.h"
+#include "services/worker/adapter_folder.h"
 #include "services/worker/draft_model.h"
 #include "services/worker/fetch_models.h"
 #include "services/worker/plan_load.h"
@@ -132,6 +133,14 @@ absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
   if (config_.tool_format != "auto") {
     RETURN_IF_ERROR(loaded.text->UseResponseFormat(config_.tool_format));
   }
+  if (const std::string& root = options.run_time_adapters.root; !root.empty()) {
+    absl::StatusOr<ConfinedFolder> folder = ConfinedFolder::Open(root);
+    if (!folder.ok()) {
+      return absl::Status(folder.status().code(),
+                          absl::StrCat("--lora_root: ", folder.status().message()));
+    }
+    loaded.lora_root = *std::move(folder);
+  }
   std::optional<DraftModel> draft;
   if (config_.speculation == "draft") {
     ASSIGN_OR_RETURN(draft, DraftModel::Open(config, options, *loaded.text));
@@ -211,9 +220,15 @@ void WorkerProcess::Serve() {
   LogLoaded(served);
   engine::EngineOptions options = MakeEngineOptions(loaded_->config, model, &clock_);
   if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;
+  std::unique_ptr<server::AdapterLoader> loader;
+  if (loaded_->lora_root.has_value()) {
+    loader = std::make_unique<AdapterFolder>(*loaded_->lora_root, model.adapter_pool, served);
+  }
   server_->Serve(
       served, options, model.executor.get(), [this](const absl::Status& failure) { Fail(failure); },
-      DescribeAdapters(served, model.adapters));
+      DescribeAdapters(served, model.adapters), std::move(loader));
+  // What serves them keeps them.
+  model.adapters.clear();
   common::Log(common::LogSeverity::kInfo, "listening",
               {{"address", server_->address()},
                {"metrics_address", server_->metrics_address()},

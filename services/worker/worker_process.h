@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device_faults.h"
 #include "services/base/clock.h"
+#include "services/base/confined_folder.h"
 #include "services/common/shutdown.h"
 #include "services/common/telemetry/span_exporter.h"
 #include "services/worker/config.h"
@@ -36,6 +38,7 @@ class WorkerProcess {
     model::LoadedModel model;
     Heads heads;
     std::shared_ptr<engine::Drafter> draft_model;  // null without one
+    std::optional<ConfinedFolder> lora_root;       // where adapters are read later
   };
 
   // The port answers from here on, as NOT_SERVING.

@@ -115,6 +115,9 @@ TEST(LoadDeltaTest, OtherAdaptersNeedAWholeReport) {
   next.mutable_adapters(0)->set_fingerprint("F2");
   EXPECT_FALSE(IsDeltaOf(next, full));
   next = full;
+  next.mutable_adapters(0)->set_on_demand(true);
+  EXPECT_FALSE(IsDeltaOf(next, full));
+  next = full;
   next.clear_adapters();
   EXPECT_FALSE(IsDeltaOf(next, full));
 }

@@ -122,12 +122,12 @@ ALLOWED = {
     # main.cc and config.*: composition.
     "services/worker": "services/base services/common services/common/telemetry services/protocol kernels "
                        "services/worker/describe services/worker/embedding services/worker/gguf services/worker/hub "
-                       "services/worker/model/checkpoint "
+                       "services/worker/model/adapter services/worker/model/checkpoint "
                        "services/worker/model/description "
                        "services/worker/model/load services/worker/engine "
                        "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "
                        "services/worker/server/pairs services/worker/server/session services/worker/server/lifetime "
-                       "services/worker/server/grpc",
+                       "services/worker/server/grpc services/worker/server/runtime",
     "services/gateway/kserve/call": "services/base services/protocol proto services/gateway/openai/json",
     "services/gateway/kserve": "services/gateway/kserve/call services/base services/common/grpc services/protocol proto services/gateway/grpc "
                                "services/gateway/relay",

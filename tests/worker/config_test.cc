@@ -71,6 +71,28 @@ TEST(WorkerConfigTest, AdaptersHaveNamesAndFolders) {
   }
 }
 
+TEST(WorkerConfigTest, AdaptersThatAreReadLaterHaveAFolderAndLimits) {
+  const auto parse = [](std::vector<const char*> flags) {
+    flags.insert(flags.begin(), {"continuo-worker", "--model=m", "--lora_root=/r"});
+    return ParseWorkerConfig(static_cast<int>(flags.size()), flags.data())
+        .config.load.run_time_adapters;
+  };
+  EXPECT_EQ(parse({}).root, "/r");
+  EXPECT_EQ(parse({}).most, 16);
+  EXPECT_EQ(parse({}).max_rank, 64);
+  EXPECT_EQ(parse({"--lora_adapter=a=/a,b=/b"}).most, 18);
+  EXPECT_EQ(parse({"--lora_adapter=a=/a,b=/b", "--max_lora_adapters=3"}).most, 3);
+  EXPECT_EQ(parse({"--max_lora_rank=256"}).max_rank, 256);
+  EXPECT_EQ(ExitCode({"--model=m", "--lora_root=/r", "--lora_adapter=a=/a,b=/b",
+                      "--max_lora_adapters=2"}),
+            2)
+      << "no room";
+  EXPECT_EQ(ExitCode({"--model=m", "--lora_root=/r", "--max_lora_adapters=257"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--lora_root=/r", "--max_lora_rank=257"}), 2);
+  EXPECT_EQ(ExitCode({"--model=m", "--max_lora_adapters=4"}), 2) << "of no use";
+  EXPECT_EQ(ExitCode({"--model=m", "--max_lora_rank=64"}), 2);
+}
+
 TEST(WorkerConfigTest, BadCommandLinesEndWithTwo) {
   EXPECT_EQ(ExitCode({}), 2) << "no model";
   for (const char* flag :

@@ -79,6 +79,9 @@ app.kubernetes.io/component: worker
 {{- if and $pool.gpus (not $own.loraAdapters) }}
 {{- $_ := set $pool "loraAdapters" dict }}
 {{- end }}
+{{- if or $own.loraRoot $pool.gpus }}
+{{- $_ := set $pool "loraRoot" ($own.loraRoot | default dict) }}
+{{- end }}
 {{- toYaml $pool }}
 {{- end }}
 

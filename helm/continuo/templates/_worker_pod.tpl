@@ -12,7 +12,8 @@
 {{- range $adapter, $source := $p.loraAdapters }}
 {{- if $source.pvc }}{{ $_ := set $claimed $adapter (printf "adapter-%d" (len $claimed)) }}{{ end }}
 {{- end }}
-{{- $mounts := or $cache $claimed (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $root.Values.monitoring.tokenSecret.name $otlpTls }}
+{{- $loraClaim := (($p.loraRoot | default dict).pvc | default dict).claim }}
+{{- $mounts := or $cache $claimed $loraClaim (not $p.model.path) (gt $gpus 1) $root.Values.tls.enabled $root.Values.token.enabled $root.Values.monitoring.tokenSecret.name $otlpTls }}
 {{- $clientNames := ternary (include "continuo.workerClientNames" $root) "" $root.Values.tls.enabled }}
 {{- $ca := and $downloads $root.Values.download.caConfigMap }}
 {{- $path := include "continuo.modelPath" (list $root $name $p.model) }}
@@ -99,6 +100,9 @@ containers:
       - {{ printf "--lora_adapter=%s=%s" $adapter $source.path | quote }}
       {{- end }}
       {{- end }}
+      {{- with $p.loraRoot }}
+      - {{ printf "--lora_root=%s" (.path | default (printf "/lora/%s" ((.pvc | default dict).path | default "") | trimSuffix "/")) | quote }}
+      {{- end }}
       - --drain_grace={{ $p.drainSeconds }}s
       {{- if $root.Values.tls.enabled }}
       - --tls_cert_file=/etc/continuo/tls/tls.crt
@@ -168,6 +172,9 @@ containers:
       {{- end }}
       {{- if $cache }}
       - {name: weights-cache, mountPath: /var/cache/continuo}
+      {{- end }}
+      {{- if $loraClaim }}
+      - {name: lora, mountPath: /lora, readOnly: true}
       {{- end }}
       {{- range $adapter, $volume := $claimed }}
       - {name: {{ $volume }}, mountPath: /adapters/{{ $volume }}, readOnly: true}
@@ -240,6 +247,10 @@ volumes:
   {{- range $adapter, $volume := $claimed }}
   - name: {{ $volume }}
     persistentVolumeClaim: {claimName: {{ (get $p.loraAdapters $adapter).pvc.claim | quote }}, readOnly: true}
+  {{- end }}
+  {{- if $loraClaim }}
+  - name: lora
+    persistentVolumeClaim: {claimName: {{ $loraClaim | quote }}, readOnly: true}
   {{- end }}
   {{- if gt $gpus 1 }}
   # NCCL's shared memory among the ranks.

@@ -112,7 +112,7 @@ double Cost(const RouteKey& key, const Candidate& candidate) {
   const double wait = occupancy > 1 ? 1 : 0;
   const int64_t ahead = load.pending_prompt_tokens + candidate.unreported_prompt_tokens;
   return occupancy + wait + ahead / kTokensPerUnit + Fullness(candidate) +
-         (load.slow ? kSlowCost : 0);
+         (load.slow ? kSlowCost : 0) + (load.on_demand ? kOnDemandCost : 0);
 }
 
 double CostPerToken(const WorkerLoad& load) {
@@ -220,6 +220,11 @@ std::optional<size_t> LighterOfTwo(const RouteKey& key, const Choices& choices,
   const double first_cost = Cost(key, first), second_cost = Cost(key, second);
   const bool is_first = first_cost <= second_cost;
   const size_t lighter = is_first ? *a : *b;
+  if ((is_first ? first : second).load->on_demand) {
+    // One that has the adapter in memory, while it is free.
+    return choices.AnyFree(std::min(first_cost, second_cost) - kOnDemandCost / 2, random)
+        .value_or(lighter);
+  }
   if (IsFree(key, is_first ? first : second)) return lighter;
   return choices.AnyFree(std::min(first_cost, second_cost) + kFreeIsWorth, random)
       .value_or(lighter);

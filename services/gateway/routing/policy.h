@@ -75,12 +75,14 @@ std::optional<size_t> FindLastWorker(const RouteKey& key, std::span<const Candid
 
 // The load that the request would meet at a worker, in units of a full worker: KV occupancy with
 // the request in it, plus prompt tokens ahead of it over kTokensPerUnit, plus sequences over the
-// batch's limit, plus kSlowCost if the worker is slow. A slow worker thus gets few requests, which
-// show whether it still is slow. Each of this gateway's requests counts once: not beside the report
-// if that shows it.
+// batch's limit, plus kSlowCost if the worker is slow, plus kOnDemandCost if it has to read the
+// adapter first. A slow worker thus gets few requests, which show whether it still is slow, and an
+// adapter is read where its requests have filled the workers that have it. Each of this gateway's
+// requests counts once: not beside the report if that shows it.
 double Cost(const RouteKey& key, const Candidate& candidate);
 inline constexpr double kTokensPerUnit = 4096;
 inline constexpr double kSlowCost = 2;
+inline constexpr double kOnDemandCost = 1;
 
 // Returns what each token of the prompt adds to the Cost at the worker.
 double CostPerToken(const WorkerLoad& load);
@@ -124,7 +126,8 @@ using Policy = std::optional<size_t> (*)(const RouteKey& key, std::span<const Ca
                                          absl::BitGenRef random);
 
 // The cheaper one of two candidates chosen at random with replacement; if that is not free, a free
-// one that is not much dearer, if there is any. Reports are old by the time they are used, so the
+// one that is not much dearer, if there is any; if it has to read the adapter, a free one that has
+// it. Reports are old by the time they are used, so the
 // minimum of all would send everybody to the same place, while a free worker gets one request from
 // each gateway.
 std::optional<size_t> LeastLoadedOfTwo(const RouteKey& key, std::span<const Candidate> candidates,

@@ -60,6 +60,8 @@ struct WorkerLoad {
   int pool = 0;
   double pool_weight = 1;
   bool slow = false;  // see SlowWorkers
+  // Of a LoRA adapter: it is not in the worker's memory, and the first request for it waits.
+  bool on_demand = false;
 
   // The last report arrived at this time, by Clock::Elapsed.
   absl::Duration report_time = -absl::InfiniteDuration();

@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/workers/model_catalog.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <ranges>
+#include <utility>
 
 namespace continuo::gateway {
 
 ModelCatalog::ModelCatalog(const DeclaredModels& declared)
     : names_(declared.models.begin(), declared.models.end()), adapters_(declared.adapters) {
   for (const auto& [adapter, parent] : adapters_) names_.insert(adapter);
-  listed_ = names_;
+  listed_ = declared_ = names_;
 }
 
 void ModelCatalog::SettleAdapters(const std::vector<std::shared_ptr<const WorkerLoad>>& workers) {
   for (const auto& load : std::views::reverse(workers)) {
     if (!load->parent.empty()) adapters_[load->model] = load->parent;
+  }
+  for (const std::string& name : std::exchange(withdrawn_, {})) {
+    const bool is_served =
+        std::ranges::any_of(workers, [&](const auto& load) { return load->model == name; });
+    if (is_served || declared_.contains(name)) continue;
+    names_.erase(name);
+    listed_.erase(name);
+    adapters_.erase(name);
+    descriptions_.erase(name);
   }
   if (adapters_.empty()) return;
   for (const auto& load : workers) {

@@ -21,11 +21,15 @@ class ModelCatalog {
   explicit ModelCatalog(const DeclaredModels& declared = {});
 
   void AddName(const std::string& name) { names_.insert(name); }
+  bool Knows(const std::string& name) const { return names_.contains(name); }
   // A LoRA adapter of the model `parent`.
   void AddAdapter(const std::string& name, const std::string& parent) {
     names_.insert(name);
     if (name != parent) adapters_[name] = parent;
   }
+  // A worker serves the adapter no more. It is forgotten once no worker has it, lost ones included,
+  // unless it is declared: then its name is no model's.
+  void Withdraw(const std::string& name) { withdrawn_.insert(name); }
   // Present reports win over earlier ones and over declared names: a name that one of the workers
   // has as a model of its own is no adapter, and one of several parents is the first's.
   void SettleAdapters(const std::vector<std::shared_ptr<const WorkerLoad>>& workers);
@@ -48,6 +52,8 @@ class ModelCatalog {
  private:
   std::set<std::string> names_;
   std::set<std::string> listed_;
+  std::set<std::string> declared_;                            // that stay
+  std::set<std::string> withdrawn_;                           // that may be forgotten
   std::map<std::string, std::string, std::less<>> adapters_;  // with their parents
   std::map<std::string, v1::Model> descriptions_;             // by name
 };

@@ -215,6 +215,7 @@ void WorkerPool::OnReport(uint64_t connection_id, const v1::WatchLoadResponse& r
         for (const v1::ServedAdapter& adapter : report.adapters()) catalog_.List(adapter.model());
       }
     }
+    for (const std::string& name : report_news.withdrawn) catalog_.Withdraw(name);
     query_models = worker->record.TakeModelQuery(report);
     if (query_models) {
       ++num_calls_;
@@ -247,6 +248,8 @@ void WorkerPool::OnModels(const std::string& address, const std::string& incarna
   absl::MutexLock lock(&mutex_);
   if (status.ok()) {
     for (const v1::Model& description : response.models()) {
+      // An adapter that is gone since, or that no report has named yet.
+      if (!description.parent().empty() && !catalog_.Knows(description.name())) continue;
       catalog_.SetDescription(description);
       if (!description.parent().empty()) catalog_.List(description.name());
     }

@@ -85,7 +85,7 @@ ReportNews WorkerRecord::OnReport(const v1::WatchLoadResponse& report, absl::Dur
   if (load->state == WorkerState::kServing && !was_serving) verdict_.OnBeginServing(now);
   news.became_slow = load->slow && (model.load == nullptr || !model.load->slow);
   news.changed = news.changed || model.load == nullptr || !SameRoute(*model.load, *load);
-  news.changed |= SetAdapters(report, *load);
+  news.changed |= SetAdapters(report, *load, &news.withdrawn);
   news.urgent = news.replaced || (news.changed && was_serving);
   models_[report.model()].load = load;
   if (!report.model().empty()) {
@@ -95,7 +95,8 @@ ReportNews WorkerRecord::OnReport(const v1::WatchLoadResponse& report, absl::Dur
   return news;
 }
 
-bool WorkerRecord::SetAdapters(const v1::WatchLoadResponse& report, const WorkerLoad& load) {
+bool WorkerRecord::SetAdapters(const v1::WatchLoadResponse& report, const WorkerLoad& load,
+                               std::vector<std::string>* withdrawn) {
   bool changed = false;
   std::set<std::string_view> served;
   for (const v1::ServedAdapter& adapter : report.adapters()) {
@@ -105,17 +106,22 @@ bool WorkerRecord::SetAdapters(const v1::WatchLoadResponse& report, const Worker
     own->model = adapter.model();
     own->parent = report.model();
     own->fingerprint = adapter.fingerprint();
+    own->on_demand = adapter.on_demand();
     Model& model = models_[adapter.model()];
     model.reported = report.state();
     changed |= model.load == nullptr || !SameRoute(*model.load, *own);
     model.load = std::move(own);
   }
-  const size_t gone = std::erase_if(models_, [&](const auto& entry) {
+  std::erase_if(models_, [&](const auto& entry) {
     const WorkerLoad* const known = entry.second.load.get();
-    return known != nullptr && !known->parent.empty() && known->parent == report.model() &&
-           !served.contains(entry.first);
+    if (known == nullptr || known->parent.empty() || known->parent != report.model() ||
+        served.contains(entry.first)) {
+      return false;
+    }
+    withdrawn->push_back(entry.first);
+    return true;
   });
-  return changed || gone > 0;
+  return changed || !withdrawn->empty();
 }
 
 bool WorkerRecord::OnEnd(bool refused) {
@@ -140,11 +146,14 @@ std::optional<Verdict> WorkerRecord::Check(absl::Duration now, absl::Duration aw
 }
 
 bool WorkerRecord::TakeModelQuery(const v1::WatchLoadResponse& report) {
-  if (report.state() != v1::WORKER_STATE_SERVING || queried_incarnation_ == incarnation_) {
-    return false;
-  }
+  if (report.state() != v1::WORKER_STATE_SERVING) return false;
+  const bool is_first = queried_incarnation_ != incarnation_;
+  std::set<std::string, std::less<>> adapters;
+  for (const v1::ServedAdapter& adapter : report.adapters()) adapters.insert(adapter.model());
+  const bool has_more = !std::ranges::includes(queried_adapters_, adapters);
+  queried_adapters_ = std::move(adapters);
   queried_incarnation_ = incarnation_;
-  return true;
+  return is_first || has_more;
 }
 
 void WorkerRecord::OnModelQueryFailed(const std::string& incarnation) {

@@ -4,8 +4,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "continuo/v1/worker.pb.h"
@@ -21,6 +23,8 @@ struct ReportNews {
   bool urgent = false;       // And at once, since a worker that it counts on has changed.
   bool replaced = false;     // Another process than before answers at the address.
   bool became_slow = false;  // The steps of the model have become slow.
+  // Adapters that the process served and does not any more.
+  std::vector<std::string> withdrawn = {};
 };
 
 // The record of one worker address: its pool, the loads that it reported, by model, and the verdict
@@ -60,7 +64,8 @@ class WorkerRecord {
   std::optional<Verdict> Check(absl::Duration now, absl::Duration awake_time, bool* changed,
                                absl::Duration silence_limit = absl::ZeroDuration());
 
-  // True at the first report of a process that says SERVING: its models are to be queried.
+  // True at the first report of a process that says SERVING, and at the first one that names an
+  // adapter: its models are to be queried.
   bool TakeModelQuery(const v1::WatchLoadResponse& report);
   // The query failed; the next report asks for it again.
   void OnModelQueryFailed(const std::string& incarnation);
@@ -86,7 +91,8 @@ class WorkerRecord {
 
  private:
   // Gives the adapters of a report the load of their model. Returns whether routing has to know.
-  bool SetAdapters(const v1::WatchLoadResponse& report, const WorkerLoad& load);
+  bool SetAdapters(const v1::WatchLoadResponse& report, const WorkerLoad& load,
+                   std::vector<std::string>* withdrawn);
   // Gives each load the state of today's verdict. Returns whether one changed.
   bool Judge();
   // Nothing that was reported counts any more, until it is reported again.
@@ -104,7 +110,8 @@ class WorkerRecord {
   bool attempted_ = false;  // The worker has reported or failed once.
   int failures_ = 0;        // Watches in a row that ended without a report.
   std::string incarnation_;
-  std::string queried_incarnation_;  // The process whose models were queried.
+  std::string queried_incarnation_;  // The process whose models were queried …
+  std::set<std::string, std::less<>> queried_adapters_;  // … with these adapters.
   std::map<std::string, Model> models_;
 };
 

@@ -45,6 +45,22 @@ struct Fleet {
   std::vector<Candidate> candidates;
 };
 
+TEST(LeastLoadedOfTwoTest, WorkersThatHaveTheAdapterComeFirstWhileTheyAreFree) {
+  Fleet fleet(8);
+  for (size_t i = 0; i < 8; ++i) {
+    fleet.loads[i].pending_prompt_tokens = 0;
+    fleet.loads[i].on_demand = i != 5;
+  }
+  const RouteKey key = {.model = "m", .prompt_tokens = 16};
+  EXPECT_THAT(fleet.Draw(key, 200), ElementsAre(std::pair<const size_t, int>(5, 200)));
+  // One that is not free is left to those that it has for neighbours.
+  fleet.loads[5].waiting_requests = 60;
+  fleet.loads[5].running_requests = 64;
+  const std::map<size_t, int> hits = fleet.Draw(key, 200);
+  EXPECT_FALSE(hits.contains(5));
+  EXPECT_EQ(hits.size(), 7u);
+}
+
 TEST(FindLastWorkerTest, ItIsPickedWhileItIsAmongTheMostPreferred) {
   const std::vector<std::string> rejected = {"10.0.0.1:1"};
   const std::vector<Failure> failed = {{"10.0.0.1:1", 1}};

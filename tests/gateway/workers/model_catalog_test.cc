@@ -105,6 +105,30 @@ TEST(ModelCatalogTest, DeclaredAdaptersAreKnownWithTheirParents) {
   EXPECT_EQ(models[1].parent(), "m");
 }
 
+TEST(ModelCatalogTest, AnAdapterThatNobodyServesAnyMoreIsForgotten) {
+  ModelCatalog catalog(DeclaredModels{.models = {"m"}, .adapters = {{"clerk", "m"}}});
+  catalog.AddAdapter("poet", "m");
+  catalog.SetDescription(Named("poet"));
+  catalog.List("poet");
+  const std::vector<std::shared_ptr<const WorkerLoad>> one = {AdapterLoad("poet", "m")};
+  catalog.Withdraw("poet");
+  catalog.SettleAdapters(one);
+  EXPECT_THAT(catalog.Names(), ElementsAre("clerk", "m", "poet")) << "another worker has it";
+  catalog.SettleAdapters({});
+  EXPECT_THAT(catalog.Names(), ElementsAre("clerk", "m", "poet")) << "it was lost";
+  catalog.Withdraw("poet");
+  catalog.Withdraw("clerk");
+  catalog.SettleAdapters({});
+  EXPECT_FALSE(catalog.Knows("poet"));
+  EXPECT_THAT(catalog.Names(), ElementsAre("clerk", "m")) << "this one is declared";
+  EXPECT_THAT(catalog.Adapters(), ElementsAre(Pair("clerk", "m")));
+  EXPECT_EQ(catalog.Models({}).size(), 2u);
+  // It comes back.
+  catalog.AddAdapter("poet", "m");
+  catalog.SettleAdapters(one);
+  EXPECT_TRUE(catalog.Knows("poet"));
+}
+
 TEST(ModelCatalogTest, WhatWorkersServeNowSaysWhichNamesAreAdapters) {
   ModelCatalog catalog;
   catalog.AddName("a");

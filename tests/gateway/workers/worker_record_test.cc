@@ -186,6 +186,37 @@ TEST_F(WorkerRecordTest, AdaptersAreKnownWhileTheirModelLoads) {
   EXPECT_EQ(record_.models().at("poet").load->fingerprint, "P");
 }
 
+TEST_F(WorkerRecordTest, AdaptersComeAndGoWhileTheirWorkerServes) {
+  v1::WatchLoadResponse report = Report(v1::WORKER_STATE_SERVING);
+  OnReport(report);
+  EXPECT_TRUE(record_.TakeModelQuery(report));
+  v1::ServedAdapter& poet = *report.add_adapters();
+  poet.set_model("poet");
+  poet.set_fingerprint("P");
+  poet.set_on_demand(true);
+  EXPECT_TRUE(OnReport(report).changed);
+  EXPECT_TRUE(record_.models().at("poet").load->on_demand);
+  EXPECT_TRUE(record_.TakeModelQuery(report)) << "it is not described yet";
+  EXPECT_FALSE(record_.TakeModelQuery(report));
+  // Routing does not change with what is in memory.
+  report.mutable_adapters(0)->set_on_demand(false);
+  EXPECT_FALSE(OnReport(report).changed);
+  EXPECT_FALSE(record_.models().at("poet").load->on_demand);
+  EXPECT_FALSE(record_.TakeModelQuery(report));
+  report.clear_adapters();
+  const ReportNews news = OnReport(report);
+  EXPECT_TRUE(news.changed);
+  EXPECT_EQ(news.withdrawn, std::vector<std::string>{"poet"});
+  EXPECT_FALSE(record_.TakeModelQuery(report));
+  EXPECT_TRUE(OnReport(report).withdrawn.empty());
+  // A new process that has not named them has withdrawn nothing.
+  report.add_adapters()->set_model("poet");
+  OnReport(report);
+  report.clear_adapters();
+  report.set_incarnation("2");
+  EXPECT_TRUE(OnReport(report).withdrawn.empty());
+}
+
 TEST_F(WorkerRecordTest, AdaptersAreModelsWithTheLoadOfTheirs) {
   v1::WatchLoadResponse report = Report(v1::WORKER_STATE_SERVING);
   report.set_running_requests(3);

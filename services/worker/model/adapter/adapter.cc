@@ -82,6 +82,21 @@ class Targets {
             : absl::StrCat("the model has no module ", name, " that adapters may change"));
   }
 
+  // An adapter of all of them, without its values.
+  std::vector<AdapterModule> AllModules(int rank) const {
+    std::vector<AdapterModule> all;
+    for (const auto& [name, targets] : targets_) {
+      const std::vector<int64_t>& shape = targets[0].spec->shape;
+      all.push_back({.name = name,
+                     .canonical = name,
+                     .rank = rank,
+                     .factor = 1,
+                     .a = {.dtype = "F32", .shape = {rank, shape[1]}},
+                     .b = {.dtype = "F32", .shape = {shape[0], rank}}});
+    }
+    return all;
+  }
+
  private:
   ModelWeights places_;
   std::vector<WeightSpec> specs_;
@@ -248,6 +263,28 @@ absl::StatusOr<int64_t> Adapter::Bytes(std::span<const AdapterModule> modules,
   const Targets targets(config);
   ASSIGN_OR_RETURN(const std::vector<Fitted> fitted, Fit(modules, targets));
   return CountBytes(modules, fitted, config, shards);
+}
+
+int64_t Adapter::MostBytes(const ModelConfig& config, std::span<const Shard> shards, int rank) {
+  const Targets targets(config);
+  const std::vector<AdapterModule> modules = targets.AllModules(rank);
+  const absl::StatusOr<std::vector<Fitted>> fitted = Fit(modules, targets);
+  CONTINUO_CHECK(fitted.ok());
+  return CountBytes(modules, *fitted, config, shards);
+}
+
+int64_t Adapter::MostFileBytes(const ModelConfig& config, int rank) {
+  int64_t values = 0;
+  for (const AdapterModule& module : Targets(config).AllModules(rank)) {
+    values += rank * (module.a.shape[1] + module.b.shape[0]);
+  }
+  return values * static_cast<int64_t>(sizeof(float));
+}
+
+absl::StatusOr<Digest128> Adapter::Digest(std::span<const AdapterModule> modules,
+                                          const ModelConfig& config) {
+  RETURN_IF_ERROR(Fit(modules, Targets(config)).status());
+  return DigestModules(modules);
 }
 
 absl::StatusOr<std::shared_ptr<const Adapter>> Adapter::Make(std::span<const AdapterModule> modules,

@@ -63,6 +63,15 @@ class Adapter {
   static absl::StatusOr<int64_t> Bytes(std::span<const AdapterModule> modules,
                                        const ModelConfig& config, std::span<const Shard> shards);
 
+  // The bytes that an adapter of all modules that the model has takes, with matrices of this rank
+  // in fp32. No adapter of smaller ranks takes more.
+  static int64_t MostBytes(const ModelConfig& config, std::span<const Shard> shards, int rank);
+  // The same of the values in its file, on any number of shards.
+  static int64_t MostFileBytes(const ModelConfig& config, int rank);
+  // What digest() would be. Errors are those of Make but for the memory.
+  static absl::StatusOr<Digest128> Digest(std::span<const AdapterModule> modules,
+                                          const ModelConfig& config);
+
   // The layers of a rank.
   std::span<const AdapterLayer> layers(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   // Of all that an answer depends on: matrices and factors.

@@ -13,6 +13,7 @@
 namespace continuo::model {
 namespace {
 
+constexpr char kConfig[] = "adapter_config.json";
 constexpr char kTensors[] = "adapter_model.safetensors";
 constexpr std::string_view kRoot = "base_model.model.";
 constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight";
@@ -119,9 +120,8 @@ absl::StatusOr<std::vector<AdapterModule>> PairTensors(const AdapterConfig& conf
 
 absl::StatusOr<AdapterFiles> AdapterFiles::Open(const std::string& dir) {
   const std::filesystem::path folder(dir);
-  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile((folder / "adapter_config.json").string(),
-                                                         kMaxAdapterConfigBytes));
-  ASSIGN_OR_RETURN(const AdapterConfig config, AdapterConfig::Parse(text));
+  ASSIGN_OR_RETURN(const std::string config,
+                   ReadSmallFile((folder / kConfig).string(), kMaxAdapterConfigBytes));
   AdapterFiles files;
   absl::StatusOr<std::unique_ptr<MappedFile>> mapped =
       MappedFile::Open((folder / kTensors).string());
@@ -134,10 +134,36 @@ absl::StatusOr<AdapterFiles> AdapterFiles::Open(const std::string& dir) {
   }
   RETURN_IF_ERROR(mapped.status());
   files.file_ = *std::move(mapped);
-  ASSIGN_OR_RETURN(const std::vector<StoredTensor> tensors,
-                   ParseSafetensors(kTensors, files.file_->bytes()));
-  ASSIGN_OR_RETURN(files.modules_, PairTensors(config, tensors));
+  ASSIGN_OR_RETURN(files.modules_, Parse(config, files.file_->bytes()));
   return files;
+}
+
+absl::StatusOr<AdapterFiles> AdapterFiles::Read(const ConfinedFolder& root, const std::string& dir,
+                                                int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const std::filesystem::path folder, root.Resolve(dir));
+  ASSIGN_OR_RETURN(const std::string config,
+                   root.ReadFile((folder / kConfig).string(), kMaxAdapterConfigBytes));
+  ASSIGN_OR_RETURN(std::string tensors, root.ReadFile((folder / kTensors).string(), max_bytes));
+  AdapterFiles files;
+  files.copied_ = std::make_unique<const std::string>(std::move(tensors));
+  const auto* const data = reinterpret_cast<const uint8_t*>(files.copied_->data());
+  ASSIGN_OR_RETURN(files.modules_, Parse(config, {data, files.copied_->size()}));
+  return files;
+}
+
+absl::StatusOr<std::string> AdapterFiles::Stamp(const ConfinedFolder& root,
+                                                const std::string& dir) {
+  ASSIGN_OR_RETURN(const std::filesystem::path folder, root.Resolve(dir));
+  ASSIGN_OR_RETURN(const std::string config, root.Stamp((folder / kConfig).string()));
+  ASSIGN_OR_RETURN(const std::string tensors, root.Stamp((folder / kTensors).string()));
+  return absl::StrCat(config, "; ", tensors);
+}
+
+absl::StatusOr<std::vector<AdapterModule>> AdapterFiles::Parse(std::string_view config,
+                                                               std::span<const uint8_t> tensors) {
+  ASSIGN_OR_RETURN(const AdapterConfig parsed, AdapterConfig::Parse(config));
+  ASSIGN_OR_RETURN(const std::vector<StoredTensor> stored, ParseSafetensors(kTensors, tensors));
+  return PairTensors(parsed, stored);
 }
 
 }  // namespace continuo::model

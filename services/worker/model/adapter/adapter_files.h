@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/base/confined_folder.h"
 #include "services/base/mapped_file.h"
 #include "services/worker/model/adapter/adapter_config.h"
 #include "services/worker/model/checkpoint/safetensors.h"
@@ -43,10 +44,22 @@ class AdapterFiles {
   // names the missing file.
   static absl::StatusOr<AdapterFiles> Open(const std::string& dir);
 
+  // The same of a folder that others may write to meanwhile: its path is as ConfinedFolder takes
+  // it, and the matrices are copied. PermissionDenied where a path leads out of `root`;
+  // InvalidArgument where adapter_model.safetensors has more than `max_bytes`.
+  static absl::StatusOr<AdapterFiles> Read(const ConfinedFolder& root, const std::string& dir,
+                                           int64_t max_bytes);
+  // Returns a text that differs once one of the files has changed. Errors as Read.
+  static absl::StatusOr<std::string> Stamp(const ConfinedFolder& root, const std::string& dir);
+
   const std::vector<AdapterModule>& modules() const { return modules_; }
 
  private:
-  std::unique_ptr<MappedFile> file_;
+  static absl::StatusOr<std::vector<AdapterModule>> Parse(std::string_view config,
+                                                          std::span<const uint8_t> tensors);
+
+  std::unique_ptr<MappedFile> file_;           // of Open
+  std::unique_ptr<const std::string> copied_;  // of Read
   std::vector<AdapterModule> modules_;
 };
 

@@ -58,6 +58,13 @@ struct AdapterSource {
   std::string dir;   // folder of adapter_config.json and adapter_model.safetensors
 };
 
+// Adapters that are read while the model serves, on the CPU only. Their memory is reserved.
+struct RunTimeAdapters {
+  std::string root;   // folder in which they lie; empty: none are
+  int most = 0;       // in memory at a time, LoadOptions::adapters included
+  int max_rank = 64;  // of each matrix
+};
+
 // Everything that ModelLoader needs to know.
 struct LoadOptions {
   ModelSource source;
@@ -66,6 +73,7 @@ struct LoadOptions {
   kernels::DeviceOptions device;  // num_threads: of all ranks together; each has at least one
   StateSlots state_slots;
   std::vector<AdapterSource> adapters;
+  RunTimeAdapters run_time_adapters;
   // The files' module for multi-token prediction is read, too, for an engine::MtpDrafter.
   bool reads_mtp = false;
   // Steps read final hidden states and sample nothing, as those of embedding models do. The files
@@ -79,6 +87,9 @@ struct LoadOptions {
   int warm_up_sequences = 0;
   // Is called where ReplicaOptions::on_stuck is, and where a warm-up step hangs.
   std::function<void(const absl::Status&)> on_stuck;
+
+  // Rows of steps may have adapters.
+  bool has_adapters() const { return !adapters.empty() || !run_time_adapters.root.empty(); }
 };
 
 }  // namespace continuo::model

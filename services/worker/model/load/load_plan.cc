@@ -62,6 +62,8 @@ absl::Status ReadAdapters(const LoadOptions& options, LoadPlan& plan) {
     RETURN_IF_ERROR(AdapterError(source.name, bytes.status()));
     plan.adapter_bytes += *bytes;
   }
+  plan.adapter_bytes +=
+      AdapterPool::MostBytes(plan.config, plan.shards, LimitsOf(options), options.adapters.size());
   return absl::OkStatus();
 }
 
@@ -96,6 +98,12 @@ absl::Status ReadMtp(LoadPlan& plan) {
 }
 
 }  // namespace
+
+AdapterLimits LimitsOf(const LoadOptions& options) {
+  const RunTimeAdapters& later = options.run_time_adapters;
+  if (later.root.empty()) return {};
+  return {.most = static_cast<size_t>(later.most), .max_rank = later.max_rank};
+}
 
 absl::Status AdapterError(const std::string& name, const absl::Status& status) {
   if (status.ok()) return status;
@@ -141,10 +149,10 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   RETURN_IF_ERROR(CheckRange("threads", options.device.num_threads, 1, kMaxThreads));
   RETURN_IF_ERROR(CheckRange("block_size", options.kv.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
-  if (!options.adapters.empty() && options.device.device != "cpu") {
-    return absl::UnimplementedError(
-        absl::StrCat("--lora_adapter: adapters are computed on the CPU alone, and the device is ",
-                     options.device.device));
+  if (options.has_adapters() && options.device.device != "cpu") {
+    return absl::UnimplementedError(absl::StrCat(
+        options.adapters.empty() ? "--lora_root" : "--lora_adapter",
+        ": adapters are computed on the CPU alone, and the device is ", options.device.device));
   }
   ASSIGN_OR_RETURN(ModelConfig config,
                    ReadModelConfig(options.source.dir, options.source.allow_unread));
@@ -202,7 +210,7 @@ absl::StatusOr<LoadEstimate> EstimateLoad(const LoadOptions& options) {
         WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, *device);
     estimate.scratch_bytes +=
         RunnerScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                           options.max_batch_tokens, !options.adapters.empty(), *device);
+                           options.max_batch_tokens, options.has_adapters(), *device);
   }
   estimate.weight_bytes += plan.adapter_bytes;
   estimate.bytes_per_block = plan.BlockBytes(options.kv.block_size);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/worker/model/adapter/adapter_pool.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/shard.h"
 #include "services/worker/model/description/config.h"
@@ -22,7 +23,8 @@ struct LoadPlan {
   ComputeTypes types;
   std::vector<Shard> shards;  // of each rank
   int min_blocks = 0;         // KV blocks that hold one sequence of context_length
-  int64_t adapter_bytes = 0;  // of all adapters and ranks
+  // Of all adapters and ranks, and what is reserved for those that are read later.
+  int64_t adapter_bytes = 0;
 
   // Bytes of a KV block of `block_size` tokens in all layers: of one rank, and of all.
   int64_t BlockBytes(const Shard& shard, int block_size) const;
@@ -30,6 +32,9 @@ struct LoadPlan {
   // Bytes of a slot of states in all layers, of all ranks; 0: no layer has a state.
   int64_t SlotBytes() const;
 };
+
+// The limits of the pool that has the model's adapters.
+AdapterLimits LimitsOf(const LoadOptions& options);
 
 // Checks the options, reads config.json and maps the weights. `num_ranks` is tensor_parallel, or
 // what the devices say. InvalidArgument names the option, file, field or tensor and the limit;

@@ -97,8 +97,9 @@ absl::StatusOr<std::vector<kernels::Replica::Rank>> ModelLoader::MakeRanks() {
 }
 
 absl::Status ModelLoader::LoadAdapters() {
-  if (options_.adapters.empty()) return absl::OkStatus();
-  model_.adapter_pool = std::make_shared<AdapterPool>(plan_.config, plan_.shards);
+  if (!options_.has_adapters()) return absl::OkStatus();
+  model_.adapter_pool =
+      std::make_shared<AdapterPool>(plan_.config, plan_.shards, LimitsOf(options_));
   for (const AdapterSource& source : options_.adapters) {
     const auto lease = model_.adapter_pool->Load(source.dir);
     RETURN_IF_ERROR(AdapterError(source.name, lease.status()));

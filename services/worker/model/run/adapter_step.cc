@@ -2,12 +2,15 @@
 #include "services/worker/model/run/adapter_step.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "services/base/status_macros.h"
 
 namespace continuo::model {
 
-void AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wanted,
-                      const AdapterPool& pool, int rank) {
-  held_.clear();
+absl::Status AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wanted,
+                              const AdapterPool& pool, int rank) {
+  Release();
   entries_.clear();
   adapter_of_row_.assign(plan.token_ids.size(), kNoAdapter);
   for (size_t s = 0; s < plan.adapters.size(); ++s) {
@@ -17,16 +20,24 @@ void AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wanted,
       entries_.push_back({plan.adapters[s], row});
     }
   }
-  Group(pool, rank, rows_);
+  RETURN_IF_ERROR(Group(pool, rank, rows_));
   entries_.clear();
   for (size_t i = 0; i < wanted.size(); ++i) {
     const int32_t adapter = adapter_of_row_[static_cast<size_t>(wanted[i])];
     if (adapter != kNoAdapter) entries_.push_back({adapter, static_cast<int32_t>(i)});
   }
-  Group(pool, rank, wanted_);
+  return Group(pool, rank, wanted_);
 }
 
-void AdapterStep::Group(const AdapterPool& pool, int rank, AdapterRows& rows) {
+void AdapterStep::Release() {
+  for (AdapterRows* const rows : {&rows_, &wanted_}) {
+    rows->rows.clear();
+    rows->groups.clear();
+  }
+  held_.clear();
+}
+
+absl::Status AdapterStep::Group(const AdapterPool& pool, int rank, AdapterRows& rows) {
   rows.rows.clear();
   rows.groups.clear();
   std::ranges::sort(entries_);
@@ -36,9 +47,11 @@ void AdapterStep::Group(const AdapterPool& pool, int rank, AdapterRows& rows) {
     for (; begin < entries_.size() && entries_[begin].adapter == adapter; ++begin) {
       rows.rows.push_back(entries_[begin].row);
     }
-    held_.push_back(pool.Find(adapter));
+    ASSIGN_OR_RETURN(std::shared_ptr<const Adapter> found, pool.Find(adapter));
+    held_.push_back(std::move(found));
     rows.groups.push_back({first, static_cast<int64_t>(begin), held_.back()->layers(rank)});
   }
+  return absl::OkStatus();
 }
 
 }  // namespace continuo::model

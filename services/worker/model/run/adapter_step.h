@@ -6,22 +6,25 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "services/worker/model/adapter/adapter_pool.h"
 #include "services/worker/model/network/adapter_layers.h"
 #include "services/worker/model/step_plan.h"
 
 namespace continuo::model {
 
-// The rows of a step that have adapters, for one rank. Keeps the adapters in memory until the next
-// step is set. One thread at a time.
+// The rows of a step that have adapters, for one rank. Keeps the adapters in memory until they are
+// released, or the next step is set. One thread at a time.
 class AdapterStep {
  public:
-  // Reads the adapters of a plan. `wanted` are its distinct sampled rows, ascending. `pool` has
-  // every adapter that the plan names.
-  void Set(const StepPlan& plan, std::span<const int32_t> wanted, const AdapterPool& pool,
-           int rank);
+  // Reads the adapters of a plan. `wanted` are its distinct sampled rows, ascending. Internal where
+  // `pool` has not every adapter that the plan names.
+  absl::Status Set(const StepPlan& plan, std::span<const int32_t> wanted, const AdapterPool& pool,
+                   int rank);
+  // The step is over: nothing reads its adapters any more.
+  void Release();
 
-  // Null: no row has an adapter. Valid until the next call of Set.
+  // Null: no row has an adapter. Valid until the next call of Set or Release.
   const AdapterRows* rows() const { return rows_.groups.empty() ? nullptr : &rows_; }
   const AdapterRows* wanted() const { return wanted_.groups.empty() ? nullptr : &wanted_; }
 
@@ -31,7 +34,7 @@ class AdapterStep {
     int32_t adapter = 0, row = 0;
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
-  void Group(const AdapterPool& pool, int rank, AdapterRows& rows);
+  absl::Status Group(const AdapterPool& pool, int rank, AdapterRows& rows);
 
   std::vector<Entry> entries_;
   std::vector<int32_t> adapter_of_row_;

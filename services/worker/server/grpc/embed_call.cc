@@ -29,16 +29,19 @@ EmbedCall::EmbedCall(grpc::CallbackServerContext* context, const grpc::ByteBuffe
       context_(context),
       response_(response),
       form_(form),
+      waiter_(next_id->fetch_add(1, std::memory_order_relaxed)),
       next_id_(next_id),
       info_(ReadCallInfo(*context, dependencies.peers)),
       start_(dependencies.clock->Elapsed()),
       trace_(dependencies.spans, TraceparentOf(*context), dependencies.clock),
       bytes_(request),
-      cancelled_session_(std::make_shared<std::weak_ptr<EmbedSession>>()),
+      cancelled_session_(std::make_shared<SessionPlace>()),
       control_(std::make_shared<RequestControl>(
           RequestControl::Hooks{.cancel =
-                                    [place = cancelled_session_](const absl::Status& why) {
-                                      if (const auto session = place->lock()) session->Cancel(why);
+                                    [place = cancelled_session_, serving = dependencies.serving,
+                                     waiter = waiter_](const absl::Status& why) {
+                                      serving->get()->adapters->GiveUp(waiter, why);
+                                      if (const auto session = place->Get()) session->Cancel(why);
                                     },
                                 .cut = [cutter = std::make_shared<CallCutter>(*context)](
                                            const absl::Status& why) { cutter->Cut(why); }})) {
@@ -69,10 +72,29 @@ absl::Status EmbedCall::Start() {
   if (info_->deadline <= info_->now) {
     return absl::DeadlineExceededError("the deadline has passed");
   }
-  v1::EmbedRequest request;
-  RETURN_IF_ERROR(form_.parse(std::exchange(bytes_, {}), &request));
+  const auto request = std::make_shared<v1::EmbedRequest>();
+  RETURN_IF_ERROR(form_.parse(std::exchange(bytes_, {}), request.get()));
+  // The call may be gone as soon as it waits.
+  const std::shared_ptr<RequestControl> control = control_;
+  std::shared_ptr<const ServedModel> model = worker_.serving->get()->Acquire(
+      request->model(), waiter_, request->ByteSizeLong(),
+      [this, request](absl::StatusOr<ServedAdapters::Adapter> adapter) {
+        worker_.text_pool->Post([this, request, adapter = std::move(adapter)] {
+          absl::Status status = adapter.status();
+          if (status.ok()) status = StartWith(*request, *adapter);
+          if (!status.ok()) End(std::move(status));
+        });
+      });
+  if (model != nullptr) return StartWith(*request, std::move(model));
+  control->Submitted();
+  return absl::OkStatus();
+}
+
+absl::Status EmbedCall::StartWith(const v1::EmbedRequest& request,
+                                  std::shared_ptr<const ServedModel> model) {
+  if (const auto why = control_->reason(); why.has_value()) return *why;
   const Serving& serving = *worker_.serving->get();
-  model_ = serving.Find(request.model());
+  model_ = std::move(model);
   ASSIGN_OR_RETURN(EmbedWork work, PrepareEmbedding(request, *info_, *model_, *worker_.salt_key));
   engine::RequestId id = next_id_->fetch_add(work.requests.size(), std::memory_order_relaxed);
   for (engine::Request& r : work.requests) r.id = id++;
@@ -90,7 +112,7 @@ absl::Status EmbedCall::Start() {
        .finish = [this](absl::StatusOr<v1::EmbedResponse> response) { End(std::move(response)); }},
       worker_.delivery_pool, model_);
   session_ = session;
-  *cancelled_session_ = session;
+  cancelled_session_->Set(session);
   const std::shared_ptr<RequestControl> control = control_;
   const absl::Status submitted = engine->SubmitAll(session->TakeRequests());
   if (!submitted.ok()) return RejectionStatus(submitted, "inputs");

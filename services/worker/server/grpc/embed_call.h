@@ -7,8 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/common/telemetry/call_trace.h"
 #include "services/worker/server/embed/embed_session.h"
@@ -46,8 +48,11 @@ class EmbedCall : public grpc::ServerUnaryReactor {
  private:
   ~EmbedCall() override = default;
   void Run();
-  // Hands the inputs to the engine. On an error nothing was started.
+  // Parses the request and finds the model, which may be an adapter that has to be read first, and
+  // goes on with StartWith. On an error nothing was started.
   absl::Status Start();
+  // Hands the inputs to the engine. On an error nothing was started.
+  absl::Status StartWith(const v1::EmbedRequest& request, std::shared_ptr<const ServedModel> model);
   void LogEnd(const absl::Status& status);
   void End(absl::StatusOr<v1::EmbedResponse> response);
 
@@ -55,6 +60,7 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const context_;
   grpc::ByteBuffer* const response_;
   const EmbedForm form_;
+  const engine::RequestId waiter_;  // names the call while it waits for its adapter
   std::atomic<engine::RequestId>* const next_id_;
   absl::StatusOr<CallInfo> info_;
   const absl::Duration start_;
@@ -62,8 +68,23 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   grpc::ByteBuffer bytes_;  // of the request, until it is parsed
   std::string label_;
   std::shared_ptr<const ServedModel> model_;  // null until the request is parsed
-  // Written before the control is told that the engine has the inputs, read behind that.
-  const std::shared_ptr<std::weak_ptr<EmbedSession>> cancelled_session_;
+  // The session that a cancellation ends, once there is one. Thread-safe.
+  class SessionPlace {
+   public:
+    void Set(const std::shared_ptr<EmbedSession>& session) {
+      absl::MutexLock lock(&mutex_);
+      session_ = session;
+    }
+    std::shared_ptr<EmbedSession> Get() const {
+      absl::MutexLock lock(&mutex_);
+      return session_.lock();
+    }
+
+   private:
+    mutable absl::Mutex mutex_;
+    std::weak_ptr<EmbedSession> session_ ABSL_GUARDED_BY(mutex_);
+  };
+  const std::shared_ptr<SessionPlace> cancelled_session_;
   const std::shared_ptr<RequestControl> control_;
   std::shared_ptr<EmbedSession> session_;
 };

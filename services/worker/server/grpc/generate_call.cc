@@ -66,8 +66,12 @@ GenerateCall::GenerateCall(grpc::CallbackServerContext* context, const grpc::Byt
       cutter_(std::make_shared<CallCutter>(*context)),
       // Cancel is called once the engine has the request, so the slot is filled then.
       control_(std::make_shared<RequestControl>(RequestControl::Hooks{
-          .cancel = [serving = dependencies.serving,
-                     id](absl::Status why) { serving->get()->engine->Cancel(id, std::move(why)); },
+          .cancel =
+              [serving = dependencies.serving, id](absl::Status why) {
+                // It waits for its adapter, or the engine has it.
+                serving->get()->adapters->GiveUp(id, why);
+                serving->get()->engine->Cancel(id, std::move(why));
+              },
           .cut = [cutter = cutter_](const absl::Status& why) { cutter->Cut(why); }})) {
   worker_.open_calls->Add(control_);
   const size_t size = bytes_.Length();
@@ -101,29 +105,51 @@ absl::Status GenerateCall::Start() {
   }
 
   const size_t size = bytes_.Length();
-  auto request = std::make_unique<v1::GenerateRequest>();
+  const auto request = std::make_shared<v1::GenerateRequest>();
   RETURN_IF_ERROR(form_->Parse(std::exchange(bytes_, {}), request.get()));
-  if (!NeedsGrammar(*request)) return StartParsed(*request);
+  if (!NeedsGrammar(*request)) return StartParsed(request);
   // Requests without a grammar do not wait behind a compilation.
   if (!info_->is_migration && worker_.grammar_pool->waiting_weight() > kMaxWaitingPromptBytes) {
     return protocol::OverloadedError(
         absl::StrCat("over ", kMaxWaitingPromptBytes, " bytes of requests wait for a grammar"));
   }
   worker_.grammar_pool->Post(
-      [this, request = std::move(request)] {
-        absl::Status status = StartParsed(*request);
+      [this, request] {
+        absl::Status status = StartParsed(request);
         if (!status.ok()) Finish(std::move(status));
       },
       size);
   return absl::OkStatus();
 }
 
-absl::Status GenerateCall::StartParsed(const v1::GenerateRequest& request) {
+absl::Status GenerateCall::StartParsed(const std::shared_ptr<const v1::GenerateRequest>& request) {
+  const Serving& serving = *worker_.serving->get();
+  const std::string& named = request->model();
+  const std::string& name =
+      named.empty() ? request->continuation().received().accepted().model() : named;
+  // The call may be gone as soon as it waits.
+  const std::shared_ptr<RequestControl> control = control_;
+  // Migrations are never shed.
+  const size_t bytes = info_->is_migration ? 0 : request->ByteSizeLong();
+  std::shared_ptr<const ServedModel> model = serving.Acquire(
+      name, id_, bytes, [this, request](absl::StatusOr<ServedAdapters::Adapter> adapter) {
+        WorkPool* const pool = NeedsGrammar(*request) ? worker_.grammar_pool : worker_.text_pool;
+        pool->Post([this, request, adapter = std::move(adapter)] {
+          absl::Status status = adapter.status();
+          if (status.ok()) status = StartWith(*request, *adapter);
+          if (!status.ok()) Finish(std::move(status));
+        });
+      });
+  if (model != nullptr) return StartWith(*request, std::move(model));
+  control->Submitted();
+  return absl::OkStatus();
+}
+
+absl::Status GenerateCall::StartWith(const v1::GenerateRequest& request,
+                                     std::shared_ptr<const ServedModel> model) {
   if (const auto why = control_->reason(); why.has_value()) return *why;
   const Serving& serving = *worker_.serving->get();
-  const std::string& named = request.model();
-  model_ =
-      serving.Find(named.empty() ? request.continuation().received().accepted().model() : named);
+  model_ = std::move(model);
   ASSIGN_OR_RETURN(Generation generation,
                    PrepareGeneration(request, *info_, *model_, *worker_.salt_key));
   const std::string label = generation.accepted.request_id();

@@ -106,8 +106,12 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void Run();
   // Parses the request and starts it, or posts that. On an error nothing was started.
   absl::Status Start();
+  // Finds the model, which may be an adapter that has to be read first, and goes on with StartWith.
+  // On an error nothing was started.
+  absl::Status StartParsed(const std::shared_ptr<const v1::GenerateRequest>& request);
   // Hands the request to the engine, or answers it right away. On an error nothing was started.
-  absl::Status StartParsed(const v1::GenerateRequest& request);
+  absl::Status StartWith(const v1::GenerateRequest& request,
+                         std::shared_ptr<const ServedModel> model);
   // Tells the session that gRPC has taken its response, or, if not `ok`, that the client is gone.
   void Written(bool ok);
   // Logs the end of the call, and ends its span.

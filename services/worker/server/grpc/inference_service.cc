@@ -70,8 +70,8 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(grpc::CallbackServerConte
         v1::ListModelsResponse list;
         if (const Serving* s = worker_.serving->get(); s != nullptr) {
           *list.add_models() = ToProto(s->model);
-          if (s->adapters != nullptr) {
-            for (const auto& adapter : s->adapters->All()) *list.add_models() = ToProto(*adapter);
+          for (const ServedAdapters::Offer& offer : s->adapters->All()) {
+            *list.add_models() = ToProto(*offer.model);
           }
         }
         return list;

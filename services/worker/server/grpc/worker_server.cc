@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/common/log.h"
 #include "services/common/trust/token_file.h"
 #include "services/worker/server/grpc/worker_metrics.h"
 
@@ -123,7 +124,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 
 void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
                          model::Executor* executor, std::function<void(absl::Status)> on_failure,
-                         std::vector<ServedModel> adapters) {
+                         std::vector<ServedModel> adapters, std::unique_ptr<AdapterLoader> loader) {
   options.hash_key = {runtime_.random.Next(), runtime_.random.Next()};
   engine_ = std::make_unique<engine::Engine>(options, executor, clock_, &metrics_);
   engine_->SetLoadListener(
@@ -133,9 +134,16 @@ void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
     const absl::Status status = engine_->Run();
     if (!status.ok()) on_failure(status);
   });
-  std::shared_ptr<const ServedAdapters> served;
-  if (!adapters.empty()) served = std::make_shared<const ServedAdapters>(std::move(adapters));
-  runtime_.StartServing({std::move(model), std::move(served), engine_.get()});
+  ServedAdapters::Options served = {.base = model.name};
+  served.on_change = [this] { runtime_.load_board.StateChanged(); };
+  served.on_refused = [](const std::string& name, const absl::Status& why) {
+    common::Log(common::LogSeverity::kWarning, "an adapter is not read",
+                {{"adapter", name}, {"reason", why.ToString()}});
+  };
+  runtime_.StartServing(
+      {std::move(model),
+       std::make_unique<ServedAdapters>(std::move(adapters), std::move(loader), std::move(served)),
+       engine_.get()});
 }
 
 std::string WorkerServer::metrics_address() const {
@@ -151,6 +159,9 @@ void WorkerServer::Shutdown() {
   if (stopping_) return;
   if (grpc_ != nullptr) {
     BeginDrain(absl::ZeroDuration());
+    if (const Serving* const serving = runtime_.serving.get(); serving != nullptr) {
+      serving->adapters->Stop();
+    }
     if (engine_ != nullptr) engine_->EndAll(DrainingError());
     runtime_.load_board.Close();
     // Long enough for statuses to be written to readers who are there.

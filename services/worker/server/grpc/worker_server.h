@@ -64,11 +64,13 @@ class WorkerServer {
   // Calls Shutdown().
   ~WorkerServer();
 
-  // Begins to serve the model and LoRA adapters of it. `executor` and what `model` points to
+  // Begins to serve the model and LoRA adapters of it. A `loader` reads more of them later, for the
+  // executor. `executor` and what `model` points to
   // outlive the server. `on_failure` is called on the engine's thread if the executor fails, when
   // all streams have ended. Call once.
   void Serve(ServedModel model, engine::EngineOptions engine, model::Executor* executor,
-             std::function<void(absl::Status)> on_failure, std::vector<ServedModel> adapters = {});
+             std::function<void(absl::Status)> on_failure, std::vector<ServedModel> adapters = {},
+             std::unique_ptr<AdapterLoader> loader = nullptr);
 
   // NOT_SERVING at once, and new requests are rejected; streams that still run after the grace are
   // migrated.

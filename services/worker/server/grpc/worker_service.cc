@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/grpc/worker_service.h"
 
+#include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/end_unary.h"
+#include "services/common/grpc/grpc_status.h"
+#include "services/common/grpc/message_bytes.h"
 #include "services/common/grpc/refused_stream.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/validate_request.h"
 #include "services/worker/server/grpc/call_metadata.h"
 #include "services/worker/server/grpc/unary_call.h"
 #include "services/worker/server/grpc/watch_steps_call.h"
+#include "services/worker/server/grpc/wire.h"
 #include "services/worker/server/load/watch_load.h"
+#include "services/worker/server/runtime/load_report.h"
 
 namespace continuo::server {
 
@@ -65,6 +70,48 @@ grpc::ServerUnaryReactor* WorkerService::Abort(grpc::CallbackServerContext* cont
         v1::AbortResponse answer;
         answer.set_aborted(worker_.registry->Abort(info->tenant, r.request_id()));
         return answer;
+      });
+}
+
+grpc::ServerUnaryReactor* WorkerService::LoadAdapter(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request,
+                                                     grpc::ByteBuffer* response) {
+  v1::LoadAdapterRequest message;
+  absl::Status status = worker_.peers.check->Require(*context);
+  if (status.ok() && request->Length() > kMaxShortRequestBytes) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "the request has ", request->Length(), " bytes, the limit is ", kMaxShortRequestBytes));
+  }
+  if (status.ok()) status = ParseRequest(*request, &message);
+  if (status.ok()) status = worker_.lifecycle->CheckServing();
+  if (!status.ok()) return common::EndUnary(context, status);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  worker_.serving->get()->adapters->Load(
+      message.name(), message.path(),
+      [reactor, response](const absl::StatusOr<ServedAdapters::Offer>& offer) {
+        if (offer.ok()) {
+          v1::LoadAdapterResponse answer;
+          *answer.mutable_adapter() = ToProto(*offer);
+          common::SerializeMessage(answer, response);
+        }
+        reactor->Finish(common::ToGrpcStatus(offer.status()));
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* WorkerService::UnloadAdapter(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
+    return common::EndUnary(context, peer);
+  }
+  return AnswerUnary<v1::UnloadAdapterRequest>(
+      context, request, response,
+      [this](const v1::UnloadAdapterRequest& r) -> absl::StatusOr<v1::UnloadAdapterResponse> {
+        const Serving* const serving = worker_.serving->get();
+        if (serving == nullptr) return worker_.lifecycle->CheckServing();
+        RETURN_IF_ERROR(serving->adapters->Unload(r.name()));
+        return v1::UnloadAdapterResponse();
       });
 }
 

@@ -14,14 +14,16 @@
 
 namespace continuo::server {
 
-// WorkerService: the calls of gateways and operators. WatchSteps, Drain and Abort are for peers of
-// the fleet alone, WatchLoad is where the worker knows them by names or tokens (PeerCheck). Every
-// method takes bytes and parses them itself (see wire.h).
-class WorkerService
-    : public v1::WorkerService::WithRawCallbackMethod_WatchLoad<
-          v1::WorkerService::WithRawCallbackMethod_WatchSteps<
-              v1::WorkerService::WithRawCallbackMethod_Drain<
-                  v1::WorkerService::WithRawCallbackMethod_Abort<v1::WorkerService::Service>>>> {
+// WorkerService: the calls of gateways and operators. They are for peers of the fleet alone,
+// WatchLoad where the worker knows them by names or tokens (PeerCheck). Every method takes bytes
+// and parses them itself (see wire.h).
+class WorkerService : public v1::WorkerService::WithRawCallbackMethod_WatchLoad<
+                          v1::WorkerService::WithRawCallbackMethod_WatchSteps<
+                              v1::WorkerService::WithRawCallbackMethod_Drain<
+                                  v1::WorkerService::WithRawCallbackMethod_Abort<
+                                      v1::WorkerService::WithRawCallbackMethod_LoadAdapter<
+                                          v1::WorkerService::WithRawCallbackMethod_UnloadAdapter<
+                                              v1::WorkerService::Service>>>>>> {
  public:
   // The parts of the worker that the service uses. All of them outlive it.
   struct Dependencies {
@@ -45,6 +47,12 @@ class WorkerService
   grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
                                   const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* LoadAdapter(grpc::CallbackServerContext* context,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* UnloadAdapter(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
 
  private:
   const Dependencies worker_;

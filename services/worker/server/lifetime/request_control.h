@@ -17,7 +17,7 @@ namespace continuo::server {
 class RequestControl {
  public:
   struct Hooks {
-    // Ends the request in the engine.
+    // Ends the request in the engine, or where it waits for what it needs.
     std::function<void(absl::Status)> cancel;
     // Ends the call at once, whatever it waits for; does nothing if it has ended.
     std::function<void(const absl::Status&)> cut;
@@ -26,7 +26,8 @@ class RequestControl {
 
   // Ends the request with `why`; only the first call has an effect.
   void End(absl::Status why);
-  // Called when the engine has the request; passes on an end that came before.
+  // Called when the engine has the request, and before that when it waits where `cancel` ends it;
+  // passes on an end that came before.
   void Submitted();
   // The status that it was ended with, if it was.
   std::optional<absl::Status> reason() const;

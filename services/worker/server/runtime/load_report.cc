@@ -6,6 +6,14 @@
 
 namespace continuo::server {
 
+v1::ServedAdapter ToProto(const ServedAdapters::Offer& offer) {
+  v1::ServedAdapter adapter;
+  adapter.set_model(offer.model->name);
+  adapter.set_fingerprint(offer.model->fingerprint);
+  adapter.set_on_demand(!offer.in_memory);
+  return adapter;
+}
+
 v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerState state,
                                      bool hung, const Serving* serving) {
   v1::WatchLoadResponse load;
@@ -21,12 +29,8 @@ v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerS
   }
   load.set_fingerprint(serving->model.fingerprint);
   load.set_tokenizer_fingerprint(serving->model.tokenizer_fingerprint);
-  if (serving->adapters != nullptr) {
-    for (const ServedAdapters::Adapter& adapter : serving->adapters->All()) {
-      v1::ServedAdapter& served = *load.add_adapters();
-      served.set_model(adapter->name);
-      served.set_fingerprint(adapter->fingerprint);
-    }
+  for (const ServedAdapters::Offer& offer : serving->adapters->All()) {
+    *load.add_adapters() = ToProto(offer);
   }
   const engine::EngineLoad e = serving->engine->Load();
   load.set_running_requests(static_cast<uint32_t>(e.running));

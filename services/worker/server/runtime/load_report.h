@@ -7,6 +7,8 @@
 
 namespace continuo::server {
 
+v1::ServedAdapter ToProto(const ServedAdapters::Offer& offer);
+
 // The worker's load as it is now, for WatchLoad. `hung` tells that its engine makes no progress.
 // `serving` is null while the model is being loaded. Thread-safe.
 v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerState state,

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -15,17 +17,22 @@ namespace continuo::server {
 // A loaded model and the engine that runs it.
 struct Serving {
   ServedModel model;
-  std::shared_ptr<const ServedAdapters> adapters;  // null: the worker has none
+  std::unique_ptr<ServedAdapters> adapters;
   engine::Engine* engine = nullptr;
 
   // The model, or its adapter, that a request names: the model itself also where the name is empty,
-  // or none that is served, which the request's check tells. The result lives as long as this.
+  // or none that is served, which the request's check tells. An adapter is described alone and
+  // cannot run. The result lives as long as this.
   std::shared_ptr<const ServedModel> Find(std::string_view name) const {
-    if (adapters != nullptr) {
-      if (ServedAdapters::Adapter adapter = adapters->Find(name); adapter != nullptr) {
-        return adapter;
-      }
-    }
+    if (ServedAdapters::Adapter adapter = adapters->Find(name); adapter != nullptr) return adapter;
+    return {std::shared_ptr<const void>(), &model};
+  }
+  // The same to run it. Null where the adapter has to be read first: then `done` is called, as
+  // ServedAdapters::Acquire has it.
+  std::shared_ptr<const ServedModel> Acquire(std::string_view name, uint64_t waiter, size_t bytes,
+                                             ServedAdapters::Done done) const {
+    ServedAdapters::Acquired found = adapters->Acquire(name, waiter, bytes, std::move(done));
+    if (!found.is_unknown) return std::move(found.adapter);
     return {std::shared_ptr<const void>(), &model};
   }
 };
