@@ -156,7 +156,12 @@ void AddSecurityFlags(common::Flags& flags, GatewayConfig& c) {
   flags.Text("api_keys_file", &c.auth.keys_file,
              "File of the keys that clients need, one a line: TENANT KEY or TENANT sha256:HEX, and "
              "what limits the key: expires=, requests_per_minute=, tokens_per_minute=, "
-             "concurrent_requests= and models=. It is read again when it changes.");
+             "concurrent_requests= and models=, or admin=true. It is read again when it changes.");
+  flags.Switch(
+      "allow_lora_updates", &c.allow_lora_updates,
+      "Serve POST /v1/load_lora_adapter and /v1/unload_lora_adapter, which load and unload "
+      "LoRA adapters at all workers of a model. With --api_keys_file for keys with "
+      "admin=true, without it for everyone.");
   flags.Switch("trust_tenant_header", &c.auth.trust_tenant_header,
                "Without keys, take the tenant from the client's x-tenant-id. By default all "
                "requests belong to one tenant.");

@@ -43,6 +43,7 @@ struct GatewayConfig {
   std::string log_level = "info";
   int max_tenant_series = 1000;  // Tenants with series of their own; the rest share one.
   AuthOptions auth;
+  bool allow_lora_updates = false;
   AdmissionLimits admission;
   // The limits of the methods that one worker answers, whose texts and answers are held while a
   // worker reads them.

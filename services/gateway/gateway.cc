@@ -124,6 +124,14 @@ absl::Status Gateway::ConnectWorkers() {
   pool_ = std::make_unique<WorkerPool>(std::move(options), &view_, &router_, timer_.get(), &clock_);
   transport_ = std::make_unique<GrpcWorkerTransport>(pool_.get());
   step_feed_ = std::make_unique<GrpcStepFeed>(pool_.get());
+  if (config_.allow_lora_updates) {
+    if (!config_.subset.gateways.empty()) {
+      return absl::InvalidArgumentError(
+          "--allow_lora_updates and --gateways exclude each other: a gateway that watches a subset "
+          "of the workers cannot update all of them");
+    }
+    adapter_updates_ = std::make_unique<GrpcAdapterUpdates>(&view_, pool_.get());
+  }
   return absl::OkStatus();
 }
 
@@ -221,6 +229,13 @@ absl::Status Gateway::StartHttp() {
       .fleet = [this] { return view_.Get(); },
       .text = service_.get(),
       .steps = step_feed_.get(),
+      .adapters = adapter_updates_.get(),
+      .may_update_adapter = [this](const ClientCall& call,
+                                   const std::string& adapter) -> absl::Status {
+        ASSIGN_OR_RETURN(const Caller caller, auth_->Authenticate(call.metadata("authorization"),
+                                                                  call.metadata("x-tenant-id")));
+        return CheckAdapterUpdate(caller, adapter);
+      },
       .secret = &secret_,
       .event_ids = config_.http_event_ids,
       .version = std::string(common::Version()),
@@ -265,6 +280,7 @@ Gateway::~Gateway() {
   kserve_.reset();
   service_.reset();
   spans_.reset();
+  adapter_updates_.reset();
   step_feed_.reset();
   transport_.reset();
   // The two call each other: the threads of discovery end before the pool, its object after it.

@@ -12,6 +12,7 @@
 #include "services/common/grpc/grpc_server.h"
 #include "services/common/telemetry/metrics.h"
 #include "services/common/trust/token_file.h"
+#include "services/gateway/adapters/grpc_adapter_updates.h"
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/config.h"
 #include "services/gateway/discovery/discovery.h"
@@ -103,8 +104,9 @@ class Gateway {
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<GrpcWorkerTransport> transport_;
   std::unique_ptr<GrpcStepFeed> step_feed_;
-  std::unique_ptr<common::SpanExporter> spans_;  // Null where nothing is traced.
-  std::unique_ptr<UsageLog> usage_;              // Null where there is no ledger.
+  std::unique_ptr<GrpcAdapterUpdates> adapter_updates_;  // Null where they are off.
+  std::unique_ptr<common::SpanExporter> spans_;          // Null where nothing is traced.
+  std::unique_ptr<UsageLog> usage_;                      // Null where there is no ledger.
   std::unique_ptr<InferenceService> service_;
   std::unique_ptr<kserve::KserveService> kserve_;
   std::unique_ptr<common::GrpcServer> server_;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_join.h"
 #include "services/base/check.h"
+#include "services/gateway/openai/adapters/adapters_json.h"
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/embeddings/embeddings_json.h"
 #include "services/gateway/openai/embeddings/embeddings_request.h"
@@ -115,6 +116,25 @@ void CheckRerank(continuo::gateway::openai::ScoreForm form, std::string_view bod
   CONTINUO_CHECK(nlohmann::json::accept(json));
 }
 
+// A body of an update of an adapter becomes one with a name, and its answer is JSON.
+void CheckAdapterUpdate(RouteId route, std::string_view body) {
+  namespace openai = continuo::gateway::openai;
+  using enum continuo::gateway::AdapterUpdate::Kind;
+  const auto update =
+      openai::ParseAdapterUpdate(route == RouteId::kLoadAdapter ? kLoad : kUnload, body);
+  if (!update.ok()) {
+    openai::ErrorForm form = route;
+    form.names.as_written = true;
+    const auto error = nlohmann::json::parse(openai::ErrorBody(form, update.status()));
+    CONTINUO_CHECK(error["error"]["message"].is_string());
+    return;
+  }
+  CONTINUO_CHECK(!update->name.empty() && (update->kind == kUnload || !update->path.empty()));
+  continuo::gateway::AdapterOutcome outcome{.base = update->base};
+  outcome.workers.push_back({update->name, "", absl::NotFoundError(update->path)});
+  CONTINUO_CHECK(nlohmann::json::accept(openai::AdapterUpdateJson(*update, outcome)));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -123,13 +143,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       RouteId::kChat,          RouteId::kCompletions,    RouteId::kMessages,
       RouteId::kResponses,     RouteId::kEmbeddings,     RouteId::kRerank,
       RouteId::kRerankV2,      RouteId::kScore,          RouteId::kInfer,
-      RouteId::kGenerate,      RouteId::kGenerateStream, RouteId::kChat,
-      RouteId::kCompletions,   RouteId::kMessages,       RouteId::kResponses,
+      RouteId::kGenerate,      RouteId::kGenerateStream, RouteId::kLoadAdapter,
+      RouteId::kUnloadAdapter, RouteId::kMessages,       RouteId::kResponses,
       RouteId::kGenerateStream};
   const std::string_view body(reinterpret_cast<const char*>(data + 1), size - 1);
   const RouteId route = kRoutes[data[0] % std::size(kRoutes)];
   if (route == RouteId::kEmbeddings) {
     CheckEmbeddings(body);
+    return 0;
+  }
+  if (route == RouteId::kLoadAdapter || route == RouteId::kUnloadAdapter) {
+    CheckAdapterUpdate(route, body);
     return 0;
   }
   if (route == RouteId::kRerank || route == RouteId::kRerankV2 || route == RouteId::kScore) {

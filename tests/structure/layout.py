@@ -152,6 +152,11 @@ ALLOWED = {
                                "services/protocol proto "
                                "services/gateway/admission services/gateway/discovery services/gateway/relay "
                                "services/gateway/routing",
+    "services/gateway/adapters": "services/base services/common services/common/grpc services/protocol "
+                                 "services/gateway/routing services/gateway/workers",
+    "services/gateway/openai/adapters": "services/base services/protocol services/gateway/adapters "
+                                        "services/gateway/openai/http services/gateway/openai/json "
+                                        "services/gateway/relay",
     "services/gateway/openai/json": "services/base services/protocol proto",
     "services/gateway/openai/answer": "services/base proto services/gateway/kserve/call services/gateway/openai/json",
     "services/gateway/openai/messages": "services/base services/protocol proto services/gateway/openai/answer "
@@ -172,7 +177,8 @@ ALLOWED = {
     "services/gateway/openai/page": "services/base services/gateway/openai/http",
     "services/gateway/openai/steps": "services/base services/protocol proto services/gateway/openai/http "
                                      "services/gateway/openai/json services/gateway/relay services/gateway/routing",
-    "services/gateway/openai": "services/base services/protocol proto services/gateway/kserve/call services/gateway/openai/json "
+    "services/gateway/openai": "services/base services/protocol proto services/gateway/adapters "
+                               "services/gateway/openai/adapters services/gateway/kserve/call services/gateway/openai/json "
                                "services/gateway/openai/answer services/gateway/openai/embeddings "
                                "services/gateway/openai/live "
                                "services/gateway/openai/messages "
@@ -183,7 +189,7 @@ ALLOWED = {
     # main.cc, config.* and gateway.*: composition.
     "services/gateway": "services/base services/common services/common/grpc services/common/telemetry "
                         "services/common/trust "
-                        "services/protocol services/gateway/admission services/gateway/discovery "
+                        "services/protocol services/gateway/adapters services/gateway/admission services/gateway/discovery "
                         "services/gateway/grpc services/gateway/identity services/gateway/kserve services/gateway/openai services/gateway/openai/http "
                         "services/gateway/relay services/gateway/requests services/gateway/routing "
                         "services/gateway/scaler services/gateway/workers",

@@ -195,7 +195,26 @@ class FakeWorker::Load : public v1::WorkerService::Service {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the fake worker ends");
   }
 
+  grpc::Status LoadAdapter(grpc::ServerContext*, const v1::LoadAdapterRequest* request,
+                           v1::LoadAdapterResponse* response) override {
+    response->mutable_adapter()->set_model(request->name());
+    return UpdateAdapter(request->name(), request->path());
+  }
+  grpc::Status UnloadAdapter(grpc::ServerContext*, const v1::UnloadAdapterRequest* request,
+                             v1::UnloadAdapterResponse*) override {
+    return UpdateAdapter(request->name(), "");
+  }
+
  private:
+  grpc::Status UpdateAdapter(const std::string& name, const std::string& path) {
+    AdapterScript script;
+    {
+      absl::MutexLock lock(&w_->mutex_);
+      script = w_->adapter_script_;
+    }
+    return script ? script(name, path) : grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "");
+  }
+
   FakeWorker* const w_;
 };
 
@@ -250,6 +269,11 @@ std::string FakeWorker::address() const { return absl::StrCat(host_, ":", port_)
 void FakeWorker::SetScript(Script script) {
   absl::MutexLock lock(&mutex_);
   script_ = std::move(script);
+}
+
+void FakeWorker::SetAdapterScript(AdapterScript script) {
+  absl::MutexLock lock(&mutex_);
+  adapter_script_ = std::move(script);
 }
 
 void FakeWorker::SetEmbedScript(EmbedScript script) {

@@ -53,6 +53,11 @@ class FakeWorker {
   // status ends the call.
   using EmbedScript = std::function<std::optional<absl::Status>(const v1::EmbedRequest& request)>;
   void SetEmbedScript(EmbedScript script);
+  // The script answers LoadAdapter, and UnloadAdapter with an empty path; without it both are
+  // UNIMPLEMENTED.
+  using AdapterScript =
+      std::function<grpc::Status(const std::string& name, const std::string& path)>;
+  void SetAdapterScript(AdapterScript script);
   // The requests of Embed so far.
   std::vector<v1::EmbedRequest> embeds() const;
   // Changes the report that WatchLoad sends, at once and then every 100 ms.
@@ -100,6 +105,7 @@ class FakeWorker {
   Script script_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> tokenize_script_ ABSL_GUARDED_BY(mutex_);
   EmbedScript embed_script_ ABSL_GUARDED_BY(mutex_);
+  AdapterScript adapter_script_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::EmbedRequest> embeds_ ABSL_GUARDED_BY(mutex_);
   v1::WatchLoadResponse report_ ABSL_GUARDED_BY(mutex_);
   uint64_t report_version_ ABSL_GUARDED_BY(mutex_) = 0;

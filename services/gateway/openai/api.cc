@@ -48,6 +48,7 @@ Api::Api(ApiDependencies dependencies)
     : dependencies_(std::move(dependencies)),
       text_(dependencies_.text, dependencies_.clock),
       embeddings_(dependencies_.text, dependencies_.clock, dependencies_.models),
+      adapters_(dependencies_.adapters, dependencies_.clock, dependencies_.may_update_adapter),
       rerank_(dependencies_.text, dependencies_.clock, dependencies_.models),
       steps_(dependencies_.steps, dependencies_.clock, dependencies_.max_step_watchers),
       generations_({.service = dependencies_.service,
@@ -287,6 +288,10 @@ asio::awaitable<void> Api::Handle(HttpConnection& connection, HttpRequest reques
     case RouteId::kScore:
       co_await AnswerEmbeddings(connection, route.id, std::move(request));
       co_return;
+    case RouteId::kLoadAdapter:
+    case RouteId::kUnloadAdapter:
+      co_await UpdateAdapter(connection, route.id, std::move(request));
+      co_return;
     case RouteId::kResponse:
     case RouteId::kCancelResponse:
       co_await AnswerLive(connection, route.id, std::move(request));
@@ -348,6 +353,28 @@ asio::awaitable<void> Api::AnswerEmbeddings(HttpConnection& connection, RouteId 
     response = ErrorResponse(form, answer.status, {});
     if (!answer.is_logged) {
       dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
+    }
+  }
+  co_await connection.Respond(std::move(response));
+}
+
+asio::awaitable<void> Api::UpdateAdapter(HttpConnection& connection, RouteId route,
+                                         HttpRequest request) {
+  ClientCall call = CallOf(request, dependencies_.clock->Now());
+  const std::string correlation_id = call.correlation_id;
+  const auto kind =
+      route == RouteId::kLoadAdapter ? AdapterUpdate::Kind::kLoad : AdapterUpdate::Kind::kUnload;
+  AdaptersApi::Answer answer = co_await adapters_.Serve(connection, request, kind, std::move(call));
+  HttpResponse response = {.body = std::move(answer.body)};
+  if (!answer.status.ok()) {
+    dependencies_.service->OnRejected("", correlation_id, WithoutClientsWords(answer.status));
+    ErrorForm form = route;
+    form.names.as_written = true;
+    response = ErrorResponse(form, answer.status, {});
+    if (!answer.workers.empty()) {
+      // Behind the error, in the same object.
+      response.body.pop_back();
+      absl::StrAppend(&response.body, ",", answer.workers, "}");
     }
   }
   co_await connection.Respond(std::move(response));

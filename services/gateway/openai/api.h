@@ -11,7 +11,9 @@
 
 #include "continuo/v1/inference.pb.h"
 #include "services/base/clock.h"
+#include "services/gateway/adapters/adapter_updates.h"
 #include "services/gateway/identity/fleet_secret.h"
+#include "services/gateway/openai/adapters/adapters_api.h"
 #include "services/gateway/openai/calls.h"
 #include "services/gateway/openai/cors.h"
 #include "services/gateway/openai/embeddings/embeddings_api.h"
@@ -40,7 +42,9 @@ struct ApiDependencies {
   std::function<std::string()> load_metrics;
   std::function<std::shared_ptr<const LoadSnapshot>()> fleet;
   TextService* text = nullptr;
-  StepFeed* steps = nullptr;  // null: steps are not told
+  StepFeed* steps = nullptr;           // null: steps are not told
+  AdapterUpdates* adapters = nullptr;  // null: adapters are not updated
+  AdaptersApi::Check may_update_adapter = nullptr;
   int max_step_watchers = 32;
   const FleetSecret* secret = nullptr;
   bool event_ids = true;  // of a stream's events, where its request does not say it
@@ -66,6 +70,8 @@ class Api : public HttpHandler {
   // Embeddings, rerankings and scores.
   boost::asio::awaitable<void> AnswerEmbeddings(HttpConnection& connection, RouteId route,
                                                 HttpRequest request);
+  boost::asio::awaitable<void> UpdateAdapter(HttpConnection& connection, RouteId route,
+                                             HttpRequest request);
   boost::asio::awaitable<void> WatchSteps(HttpConnection& connection, HttpRequest request);
   boost::asio::awaitable<void> AnswerLive(HttpConnection& connection, RouteId route,
                                           HttpRequest request);
@@ -87,6 +93,7 @@ class Api : public HttpHandler {
   const ApiDependencies dependencies_;
   TextApi text_;
   EmbeddingsApi embeddings_;
+  AdaptersApi adapters_;
   RerankApi rerank_;
   StepsApi steps_;
   GenerateApi generations_;

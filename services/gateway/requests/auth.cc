@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/protocol/error.h"
 #include "services/protocol/validate_request.h"
 
 namespace continuo::gateway {
@@ -37,6 +38,17 @@ std::optional<std::string_view> BearerKey(std::string_view authorization) {
 }
 
 }  // namespace
+
+absl::Status CheckAdapterUpdate(const Caller& caller, std::string_view adapter) {
+  if (caller.key == nullptr) return absl::OkStatus();
+  if (!caller.key->is_admin) {
+    return absl::PermissionDeniedError("the key may not update adapters: it has no admin=true");
+  }
+  if (caller.key->MayUse(adapter)) return absl::OkStatus();
+  return protocol::WithReason(
+      absl::PermissionDeniedError("the key is not for a model of this name"),
+      protocol::kReasonModelNotAllowed);
+}
 
 absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(AuthOptions options) {
   // Not make_unique: the constructor is private.

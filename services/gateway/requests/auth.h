@@ -40,6 +40,10 @@ struct Caller {
   std::shared_ptr<const KeyGrant> key;  // null where no keys are needed
 };
 
+// Why the caller may not load or unload the LoRA adapter of a name: PERMISSION_DENIED where its key
+// has no admin=true, or is not for a model of that name. OK where no keys are needed.
+absl::Status CheckAdapterUpdate(const Caller& caller, std::string_view adapter);
+
 // Tells who makes a call. Has a thread that watches the file of keys. Thread-safe.
 class Authenticator {
  public:

@@ -136,8 +136,13 @@ absl::Status ParseOption(std::string_view word, std::vector<std::string_view>& s
   const bool is_again = std::ranges::find(seen, name) != seen.end();
   seen.push_back(name);
   absl::Status status = absl::InvalidArgumentError(
-      "an option must be expires, requests_per_minute, tokens_per_minute, concurrent_requests or "
-      "models");
+      "an option must be expires, requests_per_minute, tokens_per_minute, concurrent_requests, "
+      "models or admin");
+  if (name == "admin") {
+    grant->is_admin = value == "true";
+    status = grant->is_admin ? absl::OkStatus()
+                             : absl::InvalidArgumentError("admin= must be followed by true");
+  }
   if (name == "expires") status = ParseExpires(value, grant);
   if (name == "models") status = is_again ? absl::OkStatus() : ParseModels(value, grant);
   for (const auto& [limit_name, limit] : kLimits) {
@@ -202,7 +207,7 @@ absl::StatusOr<KeyRing> KeyRing::Parse(std::string_view text) {
           absl::StrCat("line ", line, ": the key is another tenant's already"));
     }
     if (known.expires != grant.expires || known.limits != grant.limits ||
-        known.models != grant.models) {
+        known.models != grant.models || known.is_admin != grant.is_admin) {
       return absl::InvalidArgumentError(
           absl::StrCat("line ", line, ": the key stands above with other options"));
     }

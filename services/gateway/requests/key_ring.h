@@ -32,6 +32,7 @@ struct KeyGrant {
   absl::Time expires = absl::InfiniteFuture();  // The key is valid before it.
   KeyLimits limits;
   std::vector<std::string> models;  // empty: all
+  bool is_admin = false;            // may load and unload adapters
 
   bool MayUse(std::string_view model) const;
   // The first 8 hexadecimal digits of the digest: tells keys of a tenant apart in logs.
@@ -51,6 +52,7 @@ class KeyRing {
   //   tokens_per_minute=100000
   //   concurrent_requests=8
   //   models=NAME,NAME              up to 64
+  //   admin=true                    may load and unload adapters
   //
   // A tenant may have several keys, a key only one tenant and one set of options. INVALID_ARGUMENT
   // names the line, never its content.

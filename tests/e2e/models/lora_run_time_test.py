@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """LoRA adapters that workers read while they serve: on demand, by LoadAdapter, evicted and unloaded under load."""
 import concurrent.futures
+import json
 import pathlib
 import shutil
 import sys
 import tempfile
 import threading
 import unittest
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import fleet  # noqa: E402
@@ -184,6 +187,52 @@ class RunTimeLoraTest(unittest.TestCase):
             client.generate(request(NAMES[0]))
         self.assertEqual(failed.exception.code(), grpc.StatusCode.NOT_FOUND)
         self.check(client, NAMES[1])
+
+    def post(self, gateway, path, **body):
+        """The HTTP status and the JSON of an answer."""
+        asked = urllib.request.Request(f"http://{gateway.http_address}{path}", json.dumps(body).encode(),
+                                       {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def test_all_workers_are_updated_by_the_gateway(self):
+        root = pathlib.Path(self.folder.name) / "updated"
+        (root / "more").mkdir(parents=True)
+        shutil.copytree(self.root / NAMES[6], root / "more" / "it")
+        workers = [self.start_worker(name, root=root) for name in ("w0", "w1")]
+        gateway = fleet.start_gateway(workers, "--allow_lora_updates")
+        self.programs.append(gateway)
+        client = fleet.Client(gateway.address)
+        client.wait_for_model(num_workers=2)
+        status, answer = self.post(gateway, "/v1/load_lora_adapter", lora_name=NAMES[6], lora_path=str(root / "more/it"))
+        self.assertEqual((status, answer), (200, {"lora_name": NAMES[6], "model": "base", "workers": [
+            {"worker": "w0", "code": "OK"}, {"worker": "w1", "code": "OK"}]}))
+
+        def models():
+            with urllib.request.urlopen(f"http://{gateway.http_address}/v1/models", timeout=60) as listed:
+                return [model["id"] for model in json.load(listed)["data"]]
+        fleet.wait_until(lambda: models() == [NAMES[6], "base"], "the adapter")
+        for _ in range(4):
+            self.check(client, NAMES[6])
+        self.assertEqual(self.post(gateway, "/v1/unload_lora_adapter", lora_name=NAMES[6])[0], 200)
+        fleet.wait_until(lambda: models() == ["base"], "no adapter")
+        self.assertEqual(self.post(gateway, "/v1/completions", model=NAMES[6], prompt="a")[0], 404)
+        self.assertEqual(self.post(gateway, "/v1/unload_lora_adapter", lora_name=NAMES[6])[0], 404)
+
+        # A worker without a folder fails, and says so.
+        third = fleet.start_worker(fleet.DEMO_MODEL, *FLAGS, "--worker_name=w2")
+        mixed = fleet.start_gateway([*workers, third], "--allow_lora_updates")
+        self.programs += [third, mixed]
+        fleet.Client(mixed.address).wait_for_model(num_workers=3)
+        status, answer = self.post(mixed, "/v1/load_lora_adapter", lora_name="x", lora_path="more/it")
+        self.assertEqual(status, 400)
+        self.assertEqual([worker["code"] for worker in answer["workers"]], ["OK", "OK", "FAILED_PRECONDITION"])
+        self.assertIn("--lora_root", answer["workers"][2]["message"])
+        self.assertIn("1 of 3 workers failed", answer["error"]["message"])
 
     def test_paths_stay_below_the_root(self):
         outside = lora_adapters.write(fleet.DEMO_MODEL, pathlib.Path(self.folder.name) / "outside")

@@ -114,6 +114,8 @@ TEST(KeyRingTest, OptionsAreRead) {
   EXPECT_THAT(grant.models, ElementsAre("a", "org/b"));
   EXPECT_TRUE(grant.MayUse("org/b"));
   EXPECT_FALSE(grant.MayUse("org") || grant.MayUse("A") || grant.MayUse(""));
+  EXPECT_FALSE(grant.is_admin);
+  EXPECT_TRUE(GrantOf("admin=true").is_admin);
   EXPECT_EQ(GrantOf("expires=2028-02-29").expires, Utc(2028, 2, 29));
 }
 
@@ -144,6 +146,9 @@ TEST(KeyRingTest, ABadOptionIsRefusedWithoutItsWords) {
         std::string("models=,a"), std::string("models=a,,b"), std::string("models=\xc3\xa9"),
         absl::StrCat("models=", std::string(257, 'm')), many}) {
     EXPECT_THAT(refusal(models), HasSubstr("models= must be followed by up to 64 names"));
+  }
+  for (const char* admin : {"admin=", "admin=false", "admin=1", "admin=True"}) {
+    EXPECT_THAT(refusal(admin), HasSubstr("admin= must be followed by true"));
   }
   EXPECT_THAT(refusal("secret-option=1"),
               AllOf(HasSubstr("an option must be expires,"), Not(HasSubstr("secret"))));

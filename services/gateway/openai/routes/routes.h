@@ -26,6 +26,8 @@ enum class RouteId {
   kTokenize,
   kDetokenize,
   kEmbeddings,
+  kLoadAdapter,
+  kUnloadAdapter,
   // The Open Inference Protocol. The paths from kInferenceModel on have the model's name, and may
   // have its version.
   kInferenceServer,
