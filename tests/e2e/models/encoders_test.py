@@ -174,7 +174,8 @@ class EncodersTest(unittest.TestCase):
             self.client.completions.create(model="vectors", prompt="a", max_tokens=1)
         self.assertEqual(refused.exception.status_code, 501)
         for flags, why in ((["--task=generate"], "encoder, which generates nothing"),
-                           (["--task=score"], "the model is an encoder"), (["--device=cuda:0"], "")):
+                           (["--task=score"], "the model is an encoder"), (["--device=cuda:0"], ""),
+                           ([f"--lora_root={self.folder}"], "adapters of encoders")):
             run = subprocess.run([fleet.BIN / "continuo-worker", f"--model={self.model}", *FLAGS, *flags],
                                  capture_output=True, text=True, timeout=60)
             self.assertNotEqual(run.returncode, 0)

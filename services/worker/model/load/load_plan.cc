@@ -79,8 +79,9 @@ absl::Status CheckEncoder(const LoadOptions& options, const ModelConfig& config)
     return absl::UnimplementedError(absl::StrCat(
         "encoders are computed on the CPU alone, and the device is ", options.device.device));
   }
-  if (!options.adapters.empty()) {
-    return absl::UnimplementedError("--lora_adapter: adapters of encoders are not supported");
+  if (options.has_adapters()) {
+    return absl::UnimplementedError(
+        "--lora_adapter, --lora_root: adapters of encoders are not supported");
   }
   if (options.max_batch_tokens < config.context_length) {
     return absl::InvalidArgumentError(absl::StrCat("max_batch_tokens is ", options.max_batch_tokens,
