@@ -4,6 +4,7 @@
 # scripts/setup.sh: it takes gigabytes. Safe to run again: what is there stays.
 #
 #   tests/bench/peers/setup.sh vllm        vLLM's CPU wheel, PyTorch and transformers: about 7 GB
+#   tests/bench/peers/setup.sh sentence-transformers    with PyTorch and transformers: about 6 GB
 #   tests/bench/peers/setup.sh llama.cpp   Debian's packages of its unstable suite, in a folder of
 #                                          their own (debootstrap, as root): 300 MB
 #
@@ -60,6 +61,15 @@ PYTHON
   touch "$venv/.done"
 }
 
+setup_sentence_transformers() {
+  local venv=$out/sentence-transformers
+  [ -f "$venv/.done" ] && return
+  echo "peers: sentence-transformers"
+  /usr/bin/python3 -m venv --clear "$venv"
+  "$venv/bin/pip" -q --disable-pip-version-check install sentence-transformers==6.2.0 transformers==5.24.0 torch==2.15.0
+  touch "$venv/.done"
+}
+
 setup_llama() {
   local folder=$out/llama
   [ -x "$folder/usr/bin/llama-server" ] && return
@@ -70,10 +80,11 @@ setup_llama() {
     >"$out/llama.log" 2>&1 || { tail -5 "$out/llama.log" >&2; rm -rf "$folder"; exit 1; }
 }
 
-[ $# -gt 0 ] || { sed -n '3,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 for peer in "$@"; do
   case "$peer" in
     vllm) setup_vllm ;;
+    sentence-transformers) setup_sentence_transformers ;;
     llama.cpp) setup_llama ;;
     *) echo "peers: $peer is not known" >&2; exit 2 ;;
   esac
