@@ -124,10 +124,7 @@ absl::Status ApplyTask(WorkerConfig& config) {
   config.load.reads_states = true;
   int& context = config.load.source.max_context_tokens;
   if (modules.has_value() && modules->max_tokens > 0 && context == 0) {
-    const absl::StatusOr<model::ModelConfig> read =
-        model::ReadModelConfig(path, config.load.source.allow_unread);
-    RETURN_IF_ERROR(read.status());
-    context = std::min(modules->max_tokens, read->context_length);
+    context = std::min(modules->max_tokens, model.context_length);
   }
   if (is_encoder) {
     // A text is computed in one step.
