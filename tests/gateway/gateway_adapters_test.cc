@@ -170,17 +170,17 @@ TEST_F(GatewayAdaptersTest, AKeyNeedsTheRight) {
 TEST_F(GatewayAdaptersTest, AShutdownDoesNotWaitForAWorker) {
   Start(1);
   WaitForWorkers(1);
-  absl::Notification asked, over;
+  absl::Notification asked;
   workers_[0]->SetAdapterScript([&](const std::string&, const std::string&) {
     asked.Notify();
-    over.WaitForNotification();
+    release_.WaitForNotification();
     return grpc::Status::OK;
   });
   HttpClient client(gateway_->http_port());
   client.Post(kLoad, kPoet, "");
   asked.WaitForNotification();
   gateway_.reset();
-  over.Notify();
+  release_.Notify();
 }
 
 TEST_F(GatewayAdaptersTest, AGatewayWithASubsetCannotAskAll) {
