@@ -61,10 +61,11 @@ model::ModelConfig ConfigOfFolder(const WorkerConfig& config) {
 
 // What an encoder, or a decoder, cannot do of what its files say.
 absl::Status CheckForm(const std::optional<SentenceModules>& modules, bool scores,
-                       bool is_encoder) {
-  if (is_encoder && scores) {
-    return absl::UnimplementedError(
-        "--task=score: scores are made by decoders, and the model is an encoder");
+                       bool has_score_head, bool is_encoder) {
+  if (is_encoder && scores && !has_score_head) {
+    return absl::InvalidArgumentError(
+        "--task=score: the model is an encoder, and config.json names no class for sequence "
+        "classification, whose head would give scores");
   }
   if (!is_encoder && modules.has_value() && modules->pooling != embedding::Pooling::kLast) {
     return absl::UnimplementedError(
@@ -102,7 +103,7 @@ absl::Status ApplyTask(WorkerConfig& config) {
   const std::string& path = config.load.source.dir;
   ASSIGN_OR_RETURN(std::optional<SentenceModules> modules, ModulesOf(path));
   const model::ModelConfig model = ConfigOfFolder(config);
-  const bool has_score_head = model.has_score_head, is_encoder = model.encoder.is_encoder;
+  const bool has_score_head = model.has_score_head(), is_encoder = model.encoder.is_encoder;
   const bool scores =
       config.task == "score" ||
       (config.task == "auto" && (modules.has_value() ? modules->scores() : has_score_head));
@@ -114,7 +115,7 @@ absl::Status ApplyTask(WorkerConfig& config) {
     if (config.task != "embed" && !is_encoder) return absl::OkStatus();
     modules = PlainModules(is_encoder);
   }
-  RETURN_IF_ERROR(CheckForm(modules, scores, is_encoder));
+  RETURN_IF_ERROR(CheckForm(modules, scores, has_score_head, is_encoder));
   if (config.speculation == "draft" || config.speculation == "mtp") {
     return absl::InvalidArgumentError(absl::StrCat("--speculation=", config.speculation,
                                                    " is of answers, and the model makes ",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/serving.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,26 @@ absl::Status CheckCase(const embedding::SentenceModules& modules, const text::Te
       "lower case");
 }
 
+// An encoder reads pairs as the tokenizer joins them.
+absl::Status CheckPairs(const embedding::ScoreOptions& options, const model::ModelConfig& model,
+                        const text::TextModel& text) {
+  if (!options.instruction.empty()) {
+    return absl::UnimplementedError(
+        "config_sentence_transformers.json: the default prompt is an instruction, and an encoder's "
+        "pairs have none");
+  }
+  ASSIGN_OR_RETURN(const text::EncodedPair pair, text.EncodePair("a", "b"));
+  const int num_types = model.encoder.num_token_types;
+  const bool fits = num_types < 2 || std::ranges::all_of(pair.types, [&](int32_t type) {
+                      return type >= 0 && type < num_types;
+                    });
+  if (pair.second_begin < pair.second_end && fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fits ? "the tokenizer does not join two texts, so that there is no pair to score"
+           : absl::StrCat("the tokenizer tells more parts of a pair apart than type_vocab_size, ",
+                          num_types));
+}
+
 }  // namespace
 
 absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelConfig& model,
@@ -82,6 +103,10 @@ absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelCo
     ASSIGN_OR_RETURN(tokens->irrelevant, FindToken(text, "no"));
   }
   ASSIGN_OR_RETURN(heads.score, embedding::ScoreHead::Load(path, tokens, model));
+  if (model.encoder.is_encoder) {
+    RETURN_IF_ERROR(CheckPairs(*config.score, model, text));
+    return heads;
+  }
   ASSIGN_OR_RETURN(server::PairTemplate pairs,
                    server::PairTemplate::Find(text, model.architecture, config.score->instruction));
   heads.pairs = std::make_shared<const server::PairTemplate>(std::move(pairs));
@@ -117,7 +142,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
   if (served.embedding != nullptr) text_parts.push_back(served.embedding->digest());
   if (served.score != nullptr) {
     text_parts.push_back(served.score->digest());
-    text_parts.push_back(served.pairs->summary());
+    if (served.pairs != nullptr) text_parts.push_back(served.pairs->summary());
   }
   if (config.tool_format != "auto") text_parts.push_back("tool_format=" + config.tool_format);
   // An empty fingerprint equals nothing, not even itself.

@@ -207,7 +207,9 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
                {"task", served.generates()        ? "generate"
                         : served.score == nullptr ? "embed"
                                                   : "score"},
-               {"pairs", served.pairs == nullptr ? "" : std::string(served.pairs->source())},
+               {"pairs", served.score == nullptr   ? ""
+                         : served.pairs == nullptr ? "the tokenizer"
+                                                   : std::string(served.pairs->source())},
                {"tool_format", loaded_->text->response_format().name},
                {"end_tokens", ShowTokens(served.eos_ids, *loaded_->text)},
                {"fingerprint", served.fingerprint}});

@@ -22,8 +22,10 @@ uint64_t Mix(uint64_t h, uint64_t x) {
 }
 uint64_t Mix(uint64_t h, float x) { return Mix(h, uint64_t{std::bit_cast<uint32_t>(x)}); }
 
-uint64_t CellAfter(uint64_t before, int32_t token, int32_t adapter = model::kNoAdapter) {
-  const uint64_t cell = Mix(before, static_cast<uint64_t>(token) + 1);
+uint64_t CellAfter(uint64_t before, int32_t token, int32_t adapter = model::kNoAdapter,
+                   int32_t type = 0) {
+  uint64_t cell = Mix(before, static_cast<uint64_t>(token) + 1);
+  if (type != 0) cell = Mix(cell, static_cast<uint64_t>(type) << 32);
   return adapter == model::kNoAdapter ? cell : Mix(cell, ~static_cast<uint64_t>(adapter));
 }
 
@@ -74,11 +76,12 @@ model::TokenScore Score(uint64_t context, int32_t token, int num_logprobs, int v
   return score;
 }
 
-// The hash of every cell that the last of `tokens` sees.
-uint64_t ContextOf(std::span<const int32_t> tokens, int32_t adapter) {
+// The hash of every cell that the last of `tokens` sees. `types` are of each token, or none.
+uint64_t ContextOf(std::span<const int32_t> tokens, int32_t adapter,
+                   std::span<const int32_t> types = {}) {
   uint64_t cell = kFirstCell, context = 0;
-  for (const int32_t token : tokens) {
-    cell = CellAfter(cell, token, adapter);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    cell = CellAfter(cell, tokens[i], adapter, types.empty() ? 0 : types[i]);
     context = Mix(context, cell);
   }
   return context;
@@ -122,6 +125,7 @@ absl::Status FakeExecutor::Check(const model::StepPlan& p) {
   const size_t samples = p.sample_rows.size();
   if (rows == 0) return Malformed("no rows", 0);
   if (p.positions.size() != rows || p.kv_slots.size() != rows) return Malformed("row arrays", 0);
+  if (!p.token_types.empty() && p.token_types.size() != rows) return Malformed("token types", 0);
   if (p.kv_len.size() != seqs || p.block_tables.size() != seqs * p.max_blocks) {
     return Malformed("sequence arrays", 0);
   }
@@ -321,8 +325,9 @@ absl::Status FakeExecutor::Start(const model::StepPlan& p, model::MaskFiller fil
     };
     for (int r = p.query_begin[i]; r < p.query_begin[i + 1]; ++r) {
       const int position = p.positions[r];
-      cells_[p.kv_slots[r]] = CellAfter(position == 0 ? kFirstCell : cell(position - 1),
-                                        token_ids_[r], AdapterOf(p, i));
+      cells_[p.kv_slots[r]] =
+          CellAfter(position == 0 ? kFirstCell : cell(position - 1), token_ids_[r], AdapterOf(p, i),
+                    p.token_types.empty() ? 0 : p.token_types[r]);
     }
     RETURN_IF_ERROR(RunStates(p, i));
     if (options_.has_mtp) {
@@ -474,7 +479,8 @@ model::TokenScore FakePromptScore(const engine::Request& request, int i, int voc
 
 std::vector<float> FakeState(const engine::Request& request) {
   const auto state_of = [&](size_t tokens) {
-    return StateOf(ContextOf(std::span(request.prompt).first(tokens), request.adapter));
+    return StateOf(
+        ContextOf(std::span(request.prompt).first(tokens), request.adapter, request.token_types));
   };
   if (request.pooling == engine::Pooling::kLast) return state_of(request.prompt.size());
   if (request.pooling == engine::Pooling::kFirst) return state_of(1);

@@ -190,9 +190,14 @@ TEST(ModelTaskTest, AHeadOfScoresIsServedAndGeneratesNothing) {
   const auto text = text::TextModel::Open(tiny.dir());
   const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto heads = LoadHeads(config, loaded->config, **text);
+  ASSERT_TRUE(heads.ok()) << heads.status();
+  EXPECT_EQ(heads->score->pooling(), embedding::Pooling::kLast);
+  std::string weights = tiny.Read("model.safetensors");
+  weights.replace(weights.find("score.weight"), 5, "other");
+  tiny.Write("model.safetensors", weights);
   EXPECT_THAT(std::string(LoadHeads(config, loaded->config, **text).status().message()),
-              HasSubstr("score.weight"))
-      << "the tiny model has none";
+              HasSubstr("score.weight, is missing"));
   WorkerConfig generates = ConfigOf(tiny.dir(), "generate");
   ASSERT_TRUE(ApplyTask(generates).ok());
   EXPECT_THAT(std::string(PlanLoad(generates, kGiB).status().message()), HasSubstr("--task=score"));

@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<const EmbeddingHead>> EmbeddingHead::Load(
                      MappedFile::Open((std::filesystem::path(dir) / name).string()));
     ASSIGN_OR_RETURN(const std::vector<model::StoredTensor> tensors,
                      model::ParseSafetensors(name, file->bytes()));
-    Layer& layer = head->layers_.emplace_back();
+    DenseLayer& layer = head->layers_.emplace_back();
     layer.in = dense.in_features;
     layer.out = dense.out_features;
     layer.activation = dense.activation;
@@ -91,23 +91,12 @@ const Prompt* EmbeddingHead::FindPrompt(std::string_view name) const {
   return found == modules_.prompts.end() ? nullptr : &*found;
 }
 
-std::vector<float> EmbeddingHead::Run(const Layer& layer, std::span<const float> x) {
-  std::vector<float> out(static_cast<size_t>(layer.out));
-  const auto in = static_cast<size_t>(layer.in);
-  for (size_t i = 0; i < out.size(); ++i) {
-    const double value =
-        Dot({layer.weight.data() + i * in, in}, x) + static_cast<double>(layer.bias[i]);
-    out[i] = static_cast<float>(layer.activation == Activation::kTanh ? Tanh(value) : value);
-  }
-  return out;
-}
-
 std::vector<float> EmbeddingHead::Apply(std::span<const float> state, int dimensions,
                                         bool normalises) const {
   CONTINUO_CHECK(state.size() == static_cast<size_t>(state_size_));
   CONTINUO_CHECK(dimensions >= 1 && dimensions <= this->dimensions());
   std::vector<float> vector(state.begin(), state.end());
-  for (const Layer& layer : layers_) vector = Run(layer, vector);
+  for (const DenseLayer& layer : layers_) vector = layer.Apply(vector);
   vector.resize(static_cast<size_t>(dimensions));
   if (!normalises) return vector;
   const double length = std::max(std::sqrt(Dot(vector, vector)), kShortest);
@@ -125,18 +114,7 @@ std::string EmbeddingHead::MakeDigest() const {
     absl::StrAppend(&text, " prompt=", prompt.name.size(), ":", prompt.name, "=",
                     prompt.text.size(), ":", prompt.text);
   }
-  const auto add = [&text](const std::vector<float>& values) {
-    const auto* const bytes = reinterpret_cast<const uint8_t*>(values.data());
-    absl::StrAppend(&text, " ",
-                    model::ToHex(model::DigestOf(
-                        std::span<const uint8_t>(bytes, values.size() * sizeof(float)))));
-  };
-  for (const Layer& layer : layers_) {
-    absl::StrAppend(&text, " dense=", layer.in, ",", layer.out, ",",
-                    static_cast<int>(layer.activation));
-    add(layer.weight);
-    add(layer.bias);
-  }
+  for (const DenseLayer& layer : layers_) absl::StrAppend(&text, layer.Summary());
   return model::ToHex(model::DigestOf(text));
 }
 

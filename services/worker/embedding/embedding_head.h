@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/worker/embedding/dense_layer.h"
 #include "services/worker/embedding/sentence_modules.h"
 
 namespace continuo::embedding {
@@ -42,21 +43,13 @@ class EmbeddingHead {
   const std::string& digest() const { return digest_; }
 
  private:
-  struct Layer {
-    int in = 0, out = 0;
-    Activation activation = Activation::kIdentity;
-    std::vector<float> weight;  // [out, in]
-    std::vector<float> bias;    // [out]
-  };
-
   EmbeddingHead(SentenceModules modules, int state_size)
       : modules_(std::move(modules)), state_size_(state_size) {}
-  static std::vector<float> Run(const Layer& layer, std::span<const float> x);
   std::string MakeDigest() const;
 
   SentenceModules modules_;
   int state_size_;
-  std::vector<Layer> layers_;
+  std::vector<DenseLayer> layers_;
   std::string digest_;
 };
 

@@ -18,4 +18,16 @@ double Tanh(double x);
 // 1 / (1 + e^-x), within 4e-16 of it.
 double Sigmoid(double x);
 
+// The error function, within 4e-15 of it.
+double Erf(double x);
+
+// x/2 · (1 + erf(x/√2)), and its approximation x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))
+// (https://arxiv.org/abs/1606.08415).
+double Gelu(double x);
+double GeluTanh(double x);
+
+// Σ values[i], and Σ (values[i] - mean)², in the order of Dot.
+double Sum(std::span<const float> values);
+double SumOfSquares(std::span<const float> values, double mean);
+
 }  // namespace continuo::embedding

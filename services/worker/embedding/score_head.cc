@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/embedding/score_head.h"
 
+#include <cmath>
 #include <cstddef>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,7 @@
 #include "services/worker/model/checkpoint/fingerprint.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/stored_types.h"
+#include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/checkpoint/weights.h"
 
 namespace continuo::embedding {
@@ -19,13 +22,13 @@ namespace {
 
 using model::StoredTensor;
 
-// Reads row `row` of a matrix as f32.
-absl::StatusOr<std::vector<float>> ReadRow(const StoredTensor& stored, int64_t row,
-                                           int64_t columns) {
-  std::vector<float> values(static_cast<size_t>(columns));
+// Reads rows [row, row + num_rows) of a matrix as f32.
+absl::StatusOr<std::vector<float>> ReadRows(const StoredTensor& stored, int64_t row,
+                                            int64_t num_rows, int64_t columns) {
+  std::vector<float> values(static_cast<size_t>(num_rows * columns));
   if (stored.quantised != nullptr) {
-    (void)model::ConvertQuantised(values.data(), kernels::DType::kF32, *stored.quantised, row, 1, 0,
-                                  columns);
+    (void)model::ConvertQuantised(values.data(), kernels::DType::kF32, *stored.quantised, row,
+                                  num_rows, 0, columns);
     return values;
   }
   const model::StoredType* const type = model::FindStoredType(stored.dtype);
@@ -35,13 +38,31 @@ absl::StatusOr<std::vector<float>> ReadRow(const StoredTensor& stored, int64_t r
   }
   const int64_t row_bytes = columns / type->block * type->bytes;
   (void)type->convert(values.data(), kernels::DType::kF32, stored.bytes.data() + row * row_bytes, 0,
-                      columns);
+                      num_rows * columns);
   return values;
 }
 
-absl::Status CheckShape(const StoredTensor* stored, const char* what, int64_t columns) {
+// Reads the tensor MODULE.weight or MODULE.bias of this shape as f32.
+absl::StatusOr<std::vector<float>> ReadTensor(const model::Checkpoint& checkpoint,
+                                              std::string_view module, std::string_view end,
+                                              const std::vector<int64_t>& shape) {
+  const std::string name = absl::StrCat(std::string(module), std::string(end));
+  const StoredTensor* const stored = checkpoint.Find(name);
   if (stored == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("weights: ", what, " is missing"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights: ", name, ", of the head of scores, is missing"));
+  }
+  if (stored->shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights: tensor ", stored->name, " has the shape [", absl::StrJoin(stored->shape, ", "),
+        "], the head of scores needs [", absl::StrJoin(shape, ", "), "]"));
+  }
+  return ReadRows(*stored, 0, shape.size() == 2 ? shape[0] : 1, shape.back());
+}
+
+absl::Status CheckShape(const StoredTensor* stored, std::string_view what, int64_t columns) {
+  if (stored == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("weights: ", std::string(what), " is missing"));
   }
   if (stored->shape.size() == 2 && stored->shape[0] > 0 && stored->shape[1] == columns) {
     return absl::OkStatus();
@@ -51,10 +72,17 @@ absl::Status CheckShape(const StoredTensor* stored, const char* what, int64_t co
                    absl::StrJoin(stored->shape, ", "), "], its rows must have ", columns));
 }
 
-std::string DigestOfRow(const std::vector<float>& values) {
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(values.data());
-  return model::ToHex(
-      model::DigestOf(std::span<const uint8_t>(bytes, values.size() * sizeof(float))));
+// The activation between a head's layers.
+absl::StatusOr<Activation> ActivationOf(const model::ScoreHeadConfig& head) {
+  if (head.form != model::ScoreHeadConfig::Form::kPrediction) return Activation::kTanh;
+  switch (head.activation) {
+    case model::Activation::kGeluErf:
+      return Activation::kGelu;
+    case model::Activation::kGeluTanh:
+      return Activation::kGeluTanh;
+    default:
+      return absl::UnimplementedError("the activation of the head of scores is not known");
+  }
 }
 
 }  // namespace
@@ -64,35 +92,84 @@ absl::StatusOr<std::shared_ptr<const ScoreHead>> ScoreHead::Load(
     const model::ModelConfig& config) {
   std::shared_ptr<ScoreHead> head(new ScoreHead);
   ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::Open(path));
-  const int64_t columns = config.hidden_size;
-  if (tokens.has_value()) {
-    const StoredTensor* const stored = model::FindHead(config, checkpoint);
-    RETURN_IF_ERROR(CheckShape(stored, "the head, lm_head.weight,", columns));
-    for (const int32_t id : {tokens->relevant, tokens->irrelevant.value_or(0)}) {
-      if (id >= 0 && id < stored->shape[0]) continue;
-      return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", stored->name, " has ",
-                                                     stored->shape[0], " rows, a score needs row ",
-                                                     id));
-    }
-    ASSIGN_OR_RETURN(head->relevant_, ReadRow(*stored, tokens->relevant, columns));
-    if (tokens->irrelevant.has_value()) {
-      ASSIGN_OR_RETURN(head->irrelevant_, ReadRow(*stored, *tokens->irrelevant, columns));
-    }
-    head->logit_scale_ = config.logit_scale;
-    head->final_softcap_ = static_cast<double>(config.final_softcap);
-  } else {
-    const StoredTensor* const stored = model::FindScoreHead(checkpoint);
-    RETURN_IF_ERROR(CheckShape(stored, "the head of scores, score.weight,", columns));
-    if (stored->shape[0] != 1) {
-      return absl::UnimplementedError(absl::StrCat("weights: tensor ", stored->name, " has ",
-                                                   stored->shape[0],
-                                                   " labels; a score is made of one"));
-    }
-    ASSIGN_OR_RETURN(head->relevant_, ReadRow(*stored, 0, columns));
-  }
-  head->digest_ = model::ToHex(model::DigestOf(
-      absl::StrCat("score=", DigestOfRow(head->relevant_), ",", DigestOfRow(head->irrelevant_))));
+  RETURN_IF_ERROR(tokens.has_value() ? head->ReadTokens(checkpoint, *tokens, config)
+                                     : head->ReadHead(checkpoint, config));
+  head->digest_ = head->MakeDigest();
   return head;
+}
+
+absl::Status ScoreHead::ReadTokens(const model::Checkpoint& checkpoint, const ScoreTokens& tokens,
+                                   const model::ModelConfig& config) {
+  const int64_t columns = config.hidden_size;
+  const StoredTensor* const stored = model::FindHead(config, checkpoint);
+  RETURN_IF_ERROR(CheckShape(stored, "the head, lm_head.weight,", columns));
+  for (const int32_t id : {tokens.relevant, tokens.irrelevant.value_or(0)}) {
+    if (id >= 0 && id < stored->shape[0]) continue;
+    return absl::InvalidArgumentError(absl::StrCat("weights: tensor ", stored->name, " has ",
+                                                   stored->shape[0], " rows, a score needs row ",
+                                                   id));
+  }
+  ASSIGN_OR_RETURN(relevant_, ReadRows(*stored, tokens.relevant, 1, columns));
+  if (tokens.irrelevant.has_value()) {
+    ASSIGN_OR_RETURN(irrelevant_, ReadRows(*stored, *tokens.irrelevant, 1, columns));
+  }
+  logit_scale_ = config.logit_scale;
+  final_softcap_ = static_cast<double>(config.final_softcap);
+  return absl::OkStatus();
+}
+
+absl::Status ScoreHead::ReadHead(const model::Checkpoint& checkpoint,
+                                 const model::ModelConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  const model::ScoreHeadNames names = model::NamesOfScoreHead(config.score_head);
+  if (config.encoder.is_encoder) {
+    num_token_types_ = config.encoder.num_token_types;
+    pooling_ = config.score_head.reads_mean ? Pooling::kMean : Pooling::kFirst;
+  }
+  if (!names.dense.empty()) {
+    dense_.emplace();
+    dense_->in = dense_->out = config.hidden_size;
+    ASSIGN_OR_RETURN(dense_->activation, ActivationOf(config.score_head));
+    ASSIGN_OR_RETURN(dense_->weight,
+                     ReadTensor(checkpoint, names.dense, ".weight", {hidden, hidden}));
+    dense_->bias.resize(static_cast<size_t>(hidden));
+    if (names.dense_bias) {
+      ASSIGN_OR_RETURN(dense_->bias, ReadTensor(checkpoint, names.dense, ".bias", {hidden}));
+    }
+  }
+  if (!names.norm.empty()) {
+    norm_eps_ = static_cast<double>(config.norm_eps);
+    ASSIGN_OR_RETURN(gain_, ReadTensor(checkpoint, names.norm, ".weight", {hidden}));
+    shift_.resize(static_cast<size_t>(hidden));
+    if (config.norm_bias) {
+      ASSIGN_OR_RETURN(shift_, ReadTensor(checkpoint, names.norm, ".bias", {hidden}));
+    }
+  }
+  const std::string product = absl::StrCat(std::string(names.product), ".weight");
+  const StoredTensor* const stored = checkpoint.Find(product);
+  RETURN_IF_ERROR(CheckShape(stored, absl::StrCat("the head of scores, ", product, ","), hidden));
+  if (stored->shape[0] != 1) {
+    return absl::UnimplementedError(absl::StrCat("weights: tensor ", stored->name, " has ",
+                                                 stored->shape[0],
+                                                 " labels; a score is made of one"));
+  }
+  ASSIGN_OR_RETURN(relevant_, ReadRows(*stored, 0, 1, hidden));
+  if (names.product_bias) {
+    ASSIGN_OR_RETURN(const std::vector<float> bias,
+                     ReadTensor(checkpoint, names.product, ".bias", {1}));
+    bias_ = static_cast<double>(bias[0]);
+  }
+  return absl::OkStatus();
+}
+
+std::string ScoreHead::MakeDigest() const {
+  std::string text =
+      absl::StrCat("score=", DigestOfValues(relevant_), ",", DigestOfValues(irrelevant_));
+  if (dense_.has_value()) {
+    absl::StrAppend(&text, dense_->Summary(), " bias=", bias_, " norm=", norm_eps_, ",",
+                    DigestOfValues(gain_), ",", DigestOfValues(shift_));
+  }
+  return model::ToHex(model::DigestOf(text));
 }
 
 double ScoreHead::LogitOf(std::span<const float> row, std::span<const float> state) const {
@@ -102,8 +179,25 @@ double ScoreHead::LogitOf(std::span<const float> row, std::span<const float> sta
 
 double ScoreHead::Logit(std::span<const float> state) const {
   CONTINUO_CHECK(state.size() == relevant_.size());
-  const double logit = LogitOf(relevant_, state);
+  std::vector<float> made;
+  if (dense_.has_value()) {
+    made = dense_->Apply(state);
+    if (!gain_.empty()) Normalise(made);
+    state = made;
+  }
+  const double logit = LogitOf(relevant_, state) + bias_;
   return irrelevant_.empty() ? logit : logit - LogitOf(irrelevant_, state);
+}
+
+void ScoreHead::Normalise(std::span<float> values) const {
+  const auto count = static_cast<double>(values.size());
+  const double mean = Sum(values) / count;
+  const double scale = 1 / std::sqrt(SumOfSquares(values, mean) / count + norm_eps_);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double value = (static_cast<double>(values[i]) - mean) * scale;
+    values[i] =
+        static_cast<float>(value * static_cast<double>(gain_[i]) + static_cast<double>(shift_[i]));
+  }
 }
 
 float ScoreHead::ScoreOf(double logit) { return static_cast<float>(Sigmoid(logit)); }

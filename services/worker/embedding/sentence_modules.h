@@ -10,7 +10,9 @@
 
 namespace continuo::embedding {
 
-enum class Activation : uint8_t { kIdentity, kTanh };
+// Of a linear layer on one vector. kGelu is that of the error function, kGeluTanh its
+// approximation.
+enum class Activation : uint8_t { kIdentity, kTanh, kGelu, kGeluTanh };
 
 // Which of a text's states make its vector: that behind the last token or behind the first one
 // (BERT's CLS), or the mean of all.

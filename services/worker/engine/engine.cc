@@ -305,6 +305,13 @@ absl::Status Engine::Impl::Check(const Request& request, const Moment& now) cons
                                            : "a decoder, which reads the last state; a step has ",
                      options.max_batch_tokens, " tokens"));
   }
+  if (!request.token_types.empty() &&
+      (!options.whole_prompts || request.token_types.size() != request.prompt.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a request with ", request.prompt.size(), " prompt tokens and the parts of ",
+                     request.token_types.size(),
+                     options.whole_prompts ? "" : " for a decoder, which knows none"));
+  }
   const int64_t most = MostTokens(request);
   const int64_t capacity = static_cast<int64_t>(options.num_blocks) * options.block_size;
   if (most > capacity) {

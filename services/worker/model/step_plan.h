@@ -68,6 +68,8 @@ struct StepPlan {
   std::vector<int32_t> token_ids;  // or SampledBy
   std::vector<int32_t> positions;
   std::vector<int32_t> kv_slots;  // block * block_size + offset, where the row's K and V go
+  // The part of its text that a row counts to (EncoderConfig::num_token_types). Empty: 0 for all.
+  std::vector<int32_t> token_types;
 
   // Per sequence. A sequence has at least one row.
   std::vector<SequenceId> sequence_ids;
@@ -114,6 +116,7 @@ struct StepPlan {
     token_ids.clear();
     positions.clear();
     kv_slots.clear();
+    token_types.clear();
     sequence_ids.clear();
     query_begin.assign(1, 0);
     kv_len.clear();

@@ -264,6 +264,23 @@ absl::StatusOr<std::vector<int32_t>> TextModel::Encode(std::string_view text,
   return result;
 }
 
+absl::StatusOr<EncodedPair> TextModel::EncodePair(std::string_view first,
+                                                  std::string_view second) const {
+  ContinuoIds ids, types;
+  ContinuoSpan of_second;
+  if (continuo_text_encode_pair(text_, SliceOf(first), SliceOf(second), &ids, &types, &of_second) !=
+      CONTINUO_TEXT_OK) {
+    return LastError();
+  }
+  EncodedPair pair = {.tokens = std::vector<int32_t>(ids.data, ids.data + ids.size),
+                      .types = std::vector<int32_t>(types.data, types.data + types.size),
+                      .second_begin = of_second.begin,
+                      .second_end = of_second.end};
+  continuo_ids_free(ids);
+  continuo_ids_free(types);
+  return pair;
+}
+
 absl::StatusOr<std::string> TextModel::RenderChat(const ChatPrompt& prompt) const {
   ASSIGN_OR_RETURN(RenderedChat rendered, RenderMarkedChat(prompt));
   return std::move(rendered.text);

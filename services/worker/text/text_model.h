@@ -58,6 +58,13 @@ struct RenderedChat {
   std::vector<ContinuoSpan> content;
 };
 
+// Two texts as a tokenizer joins them, with its special tokens.
+struct EncodedPair {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> types;  // of each token: the part of the whole that it counts to, from 0 on
+  size_t second_begin = 0, second_end = 0;  // the tokens of the second text
+};
+
 // Everything that depends on a model's vocabulary: the tokenizer's file, tokenizer_config.json and
 // chat template of one Hugging Face folder, or what a GGUF file has of them. Immutable and
 // thread-safe. A thin wrapper over the C functions of continuo_text.h, which Rust implements.
@@ -87,6 +94,10 @@ class TextModel {
   // `text` must be UTF-8 (InvalidArgument otherwise). With `add_special` the tokenizer adds its own
   // special tokens (such as BOS). Special tokens written in the text count as such.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const;
+
+  // Both texts must be UTF-8 (InvalidArgument otherwise). Special tokens written in them count as
+  // such.
+  absl::StatusOr<EncodedPair> EncodePair(std::string_view first, std::string_view second) const;
 
   // FailedPrecondition without a chat template; InvalidArgument where the prompt's own template
   // cannot be read, the template refuses the conversation (raise_exception), arguments or a schema

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +15,7 @@
 #include "services/worker/embedding/sentence_modules.h"
 #include "services/worker/model/load/model_loader.h"
 #include "tests/conformance/model/family_goldens.h"
+#include "tests/conformance/model/pooled_states.h"
 
 namespace continuo::testing {
 namespace {
@@ -73,42 +74,22 @@ class EmbeddingTest : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(loaded.ok()) << loaded.status();
     PlanBuilder builder(kBlockSize, kMaxBlocks);
     int id = 0;
+    std::vector<size_t> num_rows;
     for (const auto& ids : golden_["sequences"]) {
       const auto tokens = ids.get<std::vector<int32_t>>();
-      builder.Add(id++, 0, tokens, PooledRows(tokens.size()), {}, model::kReadState);
+      const std::vector<int> rows = PooledRows(head_->pooling(), tokens.size());
+      num_rows.push_back(rows.size());
+      builder.Add(id++, 0, tokens, rows, {}, model::kReadState);
     }
     auto result = loaded->executor->Run(builder.plan(), NoMask);
     EXPECT_TRUE(result.ok()) << result.status();
-    if (head_->pooling() != embedding::Pooling::kMean) return std::move(result->states);
-    std::vector<std::vector<float>> means;
-    auto state = result->states.begin();
-    for (const auto& ids : golden_["sequences"]) {
-      std::vector<double> sum(state->size());
-      for (size_t i = 0; i < ids.size(); ++i, ++state) {
-        for (size_t k = 0; k < sum.size(); ++k) sum[k] += static_cast<double>((*state)[k]);
-      }
-      std::vector<float>& mean = means.emplace_back();
-      for (const double value : sum) {
-        mean.push_back(static_cast<float>(value / static_cast<double>(ids.size())));
-      }
+    std::span<const std::vector<float>> left = result->states;
+    std::vector<std::vector<float>> pooled;
+    for (const size_t n : num_rows) {
+      pooled.push_back(MeanOf(left.first(n)));
+      left = left.subspan(n);
     }
-    return means;
-  }
-
-  // The rows of a text whose states are read.
-  std::vector<int> PooledRows(size_t num_tokens) const {
-    const int last = static_cast<int>(num_tokens) - 1;
-    switch (head_->pooling()) {
-      case embedding::Pooling::kLast:
-        return {last};
-      case embedding::Pooling::kFirst:
-        return {0};
-      case embedding::Pooling::kMean:
-        break;
-    }
-    std::vector<int> all(num_tokens);
-    std::iota(all.begin(), all.end(), 0);
-    return all;
+    return pooled;
   }
 
   nlohmann::json golden_;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,7 @@ model::ModelConfig ConfigOf(bool tied) {
   config.vocab_size = 4;
   config.hidden_size = kSize;
   config.tied_embeddings = tied;
+  config.score_head.form = model::ScoreHeadConfig::Form::kProduct;
   return config;
 }
 
@@ -46,6 +48,7 @@ class Folder {
     std::string name;
     int salt, rows;
     int columns = kSize;
+    bool is_vector = false;  // its one row
   };
   explicit Folder(const std::vector<Tensor>& tensors) {
     std::string header = "{", data;
@@ -58,7 +61,8 @@ class Folder {
         }
       }
       absl::StrAppend(&header, header.size() > 1 ? "," : "", "\"", t.name,
-                      "\":{\"dtype\":\"F32\",\"shape\":[", t.rows, ",", t.columns,
+                      "\":{\"dtype\":\"F32\",\"shape\":[",
+                      t.is_vector ? "" : absl::StrCat(t.rows, ","), t.columns,
                       "],\"data_offsets\":[", begin, ",", data.size(), "]}");
     }
     header += "}";
@@ -144,6 +148,78 @@ TEST(ScoreHeadTest, LogitsOrderWhatIsTheSameScore) {
   EXPECT_LT((*head)->Logit(scaled(4)), (*head)->Logit(scaled(5)));
   EXPECT_NEAR((*head)->Logit(scaled(4)), 4 * DotOf(RowOf(5, 0), RowOf(5, 0)), 1e-5);
   EXPECT_EQ(ScoreHead::ScoreOf(0), 0.5f);
+}
+
+model::ModelConfig EncoderConfigOf(model::ScoreHeadConfig::Form form) {
+  model::ModelConfig config = ConfigOf(true);
+  config.encoder.is_encoder = true;
+  config.score_head.form = form;
+  config.norm_eps = 1e-5f;
+  return config;
+}
+
+// What a linear layer with these salts gives, by libm.
+std::vector<float> LinearOf(const std::vector<float>& x, int weight, int bias,
+                            double (*activation)(double)) {
+  std::vector<float> out;
+  for (int r = 0; r < kSize; ++r) {
+    const double sum =
+        DotOf(RowOf(weight, r), x) + (bias < 0 ? 0 : static_cast<double>(ValueOf(bias, 0, r)));
+    out.push_back(static_cast<float>(activation(sum)));
+  }
+  return out;
+}
+
+TEST(ScoreHeadTest, EncodersHaveALayerInFrontOfTheProduct) {
+  using Form = model::ScoreHeadConfig::Form;
+  const std::vector<float> state = RowOf(9, 0);
+  const std::vector<float> made = LinearOf(state, 3, 4, [](double x) { return std::tanh(x); });
+  const double want = DotOf(made, RowOf(5, 0)) + static_cast<double>(ValueOf(6, 0, 0));
+  for (const auto& [form, dense, product] :
+       {std::tuple{Form::kPooler, "model.pooler.dense", "classifier"},
+        {Form::kClassifier, "classifier.dense", "classifier.out_proj"}}) {
+    const Folder folder({{"model.embeddings.word_embeddings.weight", 1, 4},
+                         {absl::StrCat(dense, ".weight"), 3, kSize},
+                         {absl::StrCat(dense, ".bias"), 4, 1, kSize, true},
+                         {absl::StrCat(product, ".weight"), 5, 1},
+                         {absl::StrCat(product, ".bias"), 6, 1, 1, true}});
+    const auto head = folder.Load(std::nullopt, EncoderConfigOf(form));
+    ASSERT_TRUE(head.ok()) << head.status();
+    EXPECT_EQ((*head)->pooling(), Pooling::kFirst);
+    EXPECT_NEAR((*head)->Logit(state), want, 1e-5);
+  }
+}
+
+TEST(ScoreHeadTest, APredictionIsNormalisedAndMayReadTheMean) {
+  const std::vector<float> state = RowOf(9, 0);
+  const std::vector<float> made =
+      LinearOf(state, 3, -1, [](double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); });
+  double mean = 0, square = 0;
+  for (const float x : made) mean += static_cast<double>(x) / kSize;
+  for (const float x : made) square += std::pow(static_cast<double>(x) - mean, 2) / kSize;
+  double want = static_cast<double>(ValueOf(6, 0, 0));
+  for (int i = 0; i < kSize; ++i) {
+    want += (static_cast<double>(made[static_cast<size_t>(i)]) - mean) / std::sqrt(square + 1e-5) *
+            static_cast<double>(ValueOf(7, 0, i)) * static_cast<double>(ValueOf(5, 0, i));
+  }
+  const Folder folder({{"model.embeddings.tok_embeddings.weight", 1, 4},
+                       {"head.dense.weight", 3, kSize},
+                       {"head.norm.weight", 7, 1, kSize, true},
+                       {"classifier.weight", 5, 1},
+                       {"classifier.bias", 6, 1, 1, true}});
+  model::ModelConfig config = EncoderConfigOf(model::ScoreHeadConfig::Form::kPrediction);
+  config.score_head.reads_mean = true;
+  const auto head = folder.Load(std::nullopt, config);
+  ASSERT_TRUE(head.ok()) << head.status();
+  EXPECT_EQ((*head)->pooling(), Pooling::kMean);
+  EXPECT_NEAR((*head)->Logit(state), want, 1e-5);
+  config.score_head.dense_bias = true;
+  EXPECT_THAT(std::string(folder.Load(std::nullopt, config).status().message()),
+              HasSubstr("head.dense.bias"));
+  config.score_head.dense_bias = false;
+  config.norm_bias = true;
+  EXPECT_THAT(std::string(folder.Load(std::nullopt, config).status().message()),
+              HasSubstr("head.norm.bias"));
 }
 
 TEST(ScoreHeadTest, WhatDoesNotFitIsNamed) {

@@ -23,7 +23,7 @@ class FakeModel : public SimulatedModel {
     sizes.embeds_percent = 15;
     if (std::uniform_int_distribution<int>(1, 100)(rng) <= 10) {
       has_mtp_ = false;
-      return {.embeds_percent = 100, .is_encoder = true};
+      return {.embeds_percent = 100, .is_encoder = true, .num_token_types = 3};
     }
     has_mtp_ = std::uniform_int_distribution<int>(1, 100)(rng) <= 30;
     // Drafts of the module are those of the model alone.

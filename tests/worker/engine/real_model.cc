@@ -54,6 +54,7 @@ class RealModel::AlonePlans {
   void AddRows(int begin, std::span<const int32_t> tokens) {
     plan_ = model::StepPlan();
     plan_.token_ids.assign(tokens.begin(), tokens.end());
+    if (begin == 0) plan_.token_types = request_.token_types;
     const int end = begin + static_cast<int>(tokens.size());
     for (int at = begin; at < end; ++at) {
       plan_.positions.push_back(at);
@@ -131,6 +132,7 @@ SimulatedSizes RealModel::Begin(std::mt19937& rng) {
     sizes = {.longest_prefix = 280, .most_requests = 5, .widest = 6, .logprobs_percent = 80};
   sizes.has_states = loaded_.config.has_states();
   sizes.is_encoder = loaded_.config.encoder.is_encoder;
+  sizes.num_token_types = std::max(1, loaded_.config.encoder.num_token_types);
   sizes.embeds_percent = sizes.is_encoder ? 100 : 25;
   sizes.num_adapters = static_cast<int>(loaded_.adapters.size());
   return sizes;

@@ -23,6 +23,7 @@ struct SimulatedSizes {
   bool has_states = false;    // the model has layers with state
   int embeds_percent = 0;     // of schedules, whose requests read states
   bool is_encoder = false;    // of schedules that read states alone: prompts are whole
+  int num_token_types = 1;    // of an encoder
   int num_adapters = 0;       // requests may name them, from 0 on
 };
 

@@ -147,10 +147,17 @@ Request Simulation::MakeRequest() {
 // Keeps what says when a request runs and what it may share.
 Request Simulation::MakeStateRead(Request r) {
   const auto pooling = sizes_.is_encoder ? static_cast<Pooling>(Pick(0, 2)) : Pooling::kLast;
+  std::vector<int32_t> token_types;
+  if (sizes_.num_token_types > 1 && Chance(50)) {
+    for (size_t i = 0; i < r.prompt.size(); ++i) {
+      token_types.push_back(Pick(0, sizes_.num_token_types - 1));
+    }
+  }
   return {.id = r.id,
           .label = std::move(r.label),
           .tenant = std::move(r.tenant),
           .prompt = std::move(r.prompt),
+          .token_types = std::move(token_types),
           .reads_state = true,
           .pooling = pooling,
           .adapter = r.adapter,

@@ -142,6 +142,13 @@ void PlanBuilder::Add(Sequence& s, int num_tokens, std::span<const int32_t> draf
     plan_.positions.push_back(at);
     plan_.kv_slots.push_back(s.blocks[at / block_size_] * block_size_ + at % block_size_);
   }
+  if (const std::vector<int32_t>& types = r.request.token_types;
+      !types.empty() || !plan_.token_types.empty()) {
+    CONTINUO_CHECK(types.empty() || (begin == 0 && end == static_cast<int>(types.size())));
+    plan_.token_types.resize(plan_.token_ids.size() - static_cast<size_t>(num_tokens + num_drafts));
+    plan_.token_types.insert(plan_.token_types.end(), types.begin(), types.end());
+    plan_.token_types.resize(plan_.token_ids.size());
+  }
   if (!s.states.empty()) AddStates(s, begin, end + num_drafts);
   if (r.request.adapter != model::kNoAdapter || !plan_.adapters.empty()) {
     plan_.adapters.resize(plan_.sequence_ids.size(), model::kNoAdapter);

@@ -388,10 +388,9 @@ void ListTables(const ModelConfig& c, ModelWeights& w, Lister& list) {
     list.last().is_table = true;
   }
   if (c.encoder.num_token_types > 0) {
-    list.Add({.name = "model.embeddings.token_type_embeddings.weight",
-              .shape = {c.encoder.num_token_types, c.hidden_size},
-              .rows = {0, 1},
-              .vector = &w.first_token_type});
+    list.Matrix("model.embeddings.token_type_embeddings", c.encoder.num_token_types, c.hidden_size,
+                Cut::kWhole, w.token_types);
+    list.last().is_table = true;
   }
   if (!c.encoder.embedding_norm) return;
   ListNorm(c, is_bert ? "model.embeddings.LayerNorm" : "model.embeddings.norm", w.embedding_gain,

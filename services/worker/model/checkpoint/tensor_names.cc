@@ -3,6 +3,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/check.h"
 
 namespace continuo::model {
 namespace {
@@ -87,6 +88,39 @@ std::string CanonicalName(const NamePrefix& prefix, std::string_view name) {
   return absl::StrCat("model.", std::string(name.substr(prefix.body.size())));
 }
 
+ScoreHeadNames NamesOfScoreHead(const ScoreHeadConfig& head) {
+  switch (head.form) {
+    case ScoreHeadConfig::Form::kNone:
+      return {};
+    case ScoreHeadConfig::Form::kProduct:
+      return {.product = "score", .product_bias = false};
+    case ScoreHeadConfig::Form::kPooler:
+      return {.dense = "model.pooler.dense", .product = "classifier"};
+    case ScoreHeadConfig::Form::kClassifier:
+      return {.dense = "classifier.dense", .product = "classifier.out_proj"};
+    case ScoreHeadConfig::Form::kPrediction:
+      return {.dense = "head.dense",
+              .dense_bias = head.dense_bias,
+              .norm = "head.norm",
+              .product = "classifier"};
+  }
+  CONTINUO_CHECK(!"a form that is not known");
+}
+
+std::vector<std::string> ScoreHeadTensors(const ModelConfig& config) {
+  const ScoreHeadNames names = NamesOfScoreHead(config.score_head);
+  std::vector<std::string> tensors;
+  const auto add = [&tensors](std::string_view module, bool has_bias) {
+    if (module.empty()) return;
+    tensors.push_back(absl::StrCat(std::string(module), ".weight"));
+    if (has_bias) tensors.push_back(absl::StrCat(std::string(module), ".bias"));
+  };
+  add(names.dense, names.dense_bias);
+  add(names.norm, config.norm_bias);
+  add(names.product, names.product_bias);
+  return tensors;
+}
+
 bool IsMtpTensor(std::string_view name) { return name.starts_with(kMtp); }
 
 std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
@@ -112,7 +146,7 @@ std::string_view SkippedPart(const ModelConfig& config, std::string_view name) {
     }
   }
   if (config.encoder.is_encoder) {
-    // A pooler of pairs, and heads that guess masked words: no vector depends on them.
+    // A pooler, which scores alone depend on, and heads that guess masked words.
     for (const std::string_view head : {"pooler.", "cls.", "lm_head.", "head.", "decoder."}) {
       if (rest.starts_with(head)) return name.substr(0, name.size() - rest.size() + head.size());
     }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "services/worker/model/description/config.h"
 
@@ -23,12 +24,27 @@ const NamePrefix* FindNamePrefix(std::string_view embedding);
 // returned as it is.
 std::string CanonicalName(const NamePrefix& prefix, std::string_view name);
 
+// Names of the modules of a head of scores, without ".weight" and ".bias". Empty: it has none of
+// that kind.
+struct ScoreHeadNames {
+  std::string_view dense;
+  bool dense_bias = true;
+  std::string_view norm;  // with a bias where ModelConfig::norm_bias
+  std::string_view product;
+  bool product_bias = true;
+};
+ScoreHeadNames NamesOfScoreHead(const ScoreHeadConfig& head);
+
+// The tensors of a model's head of scores; none where it has no such head.
+std::vector<std::string> ScoreHeadTensors(const ModelConfig& config);
+
 // True for a tensor of the MTP module.
 bool IsMtpTensor(std::string_view name);
 
 // The part of the model that a tensor belongs to and that this one does not have, by its name up to
-// the first dot or two: a tower for images or sounds beside a text part, or an MTP module that is
-// not read. Empty for all other tensors.
+// the first dot or two: a tower for images or sounds beside a text part, an MTP module that is not
+// read, an encoder's heads and pooler. Those of ScoreHeadTensors are among them. Empty for all
+// other tensors.
 std::string_view SkippedPart(const ModelConfig& config, std::string_view name);
 
 // True for the written list of tensors that no model needs: buffers that follow from config.json.

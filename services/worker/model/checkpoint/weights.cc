@@ -29,7 +29,6 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // bytes, of the beginning of each tensor
 constexpr char kHead[] = "lm_head.weight";
-constexpr char kScoreHead[] = "score.weight";
 constexpr int64_t kStagingBytes = 4 << 20;  // converted rows that are copied in at a time
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -265,10 +264,11 @@ std::string FirstUnread(const ModelConfig& config, const Checkpoint& checkpoint,
   absl::flat_hash_set<std::string_view> read;
   for (const WeightSpec& spec : specs) read.insert(spec.name);
   if (config.tied_embeddings) read.insert(kHead);
+  const std::vector<std::string> of_scores = ScoreHeadTensors(config);
+  read.insert(of_scores.begin(), of_scores.end());
   const std::string* first = nullptr;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (read.contains(name) || IsHarmlessTensor(name) || IsZeroBias(name, tensor)) continue;
-    if (config.has_score_head && name == kScoreHead) continue;
     if (!SkippedPart(config, name).empty() || MatchesAny(config.allow_unread, name)) continue;
     if (first == nullptr || name < *first) first = &name;
   }
@@ -299,10 +299,6 @@ const StoredTensor* FindHead(const ModelConfig& config, const Checkpoint& checkp
   if (!config.tied_embeddings) return checkpoint.Find(kHead);
   ModelWeights places;
   return checkpoint.Find(ListWeights(config, places).front().name);
-}
-
-const StoredTensor* FindScoreHead(const Checkpoint& checkpoint) {
-  return checkpoint.Find(kScoreHead);
 }
 
 bool HasHead(const Checkpoint& checkpoint) { return checkpoint.Find(kHead) != nullptr; }

@@ -118,7 +118,7 @@ struct ModelWeights {
   kernels::Tensor per_layer_in_gain;    // [P]
   // Of encoders (EncoderConfig).
   kernels::Weight positions;                        // [num_positions, hidden]
-  kernels::Tensor first_token_type;                 // [hidden]
+  kernels::Weight token_types;                      // [num_token_types, hidden]
   kernels::Tensor embedding_gain, embedding_shift;  // [hidden]
 };
 
@@ -215,9 +215,6 @@ bool HasHead(const Checkpoint& checkpoint);
 // The tensor whose rows are the tokens' of the head, [V, hidden]: the head, or the embedding where
 // they are tied or the files have no head. Null where there is neither.
 const StoredTensor* FindHead(const ModelConfig& config, const Checkpoint& checkpoint);
-
-// The head of a model with ModelConfig::has_score_head, [scores, hidden]; null where it is missing.
-const StoredTensor* FindScoreHead(const Checkpoint& checkpoint);
 
 // The type that --weights=auto computes in: bf16 where every matrix is stored so, or in a quantised
 // format whose values are, else f32.

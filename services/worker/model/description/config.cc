@@ -362,8 +362,8 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   if (encoder == nullptr) {
     ASSIGN_OR_RETURN(family, FindFamily(text));
   }
-  config.has_score_head = HasScoreHead(text);
-  if (config.has_score_head) {
+  if (HasScoreHead(text)) {
+    config.score_head.form = ScoreHeadConfig::Form::kProduct;
     // What sentence-transformers keeps there: a version, and how it shows scores.
     text.Raw("sentence_transformers");
     text.Raw("sbert_ce_default_activation_function");

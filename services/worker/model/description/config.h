@@ -187,12 +187,31 @@ struct EncoderConfig {
   // Rows of a table of positions, whose vectors are added to the embedding; 0: there is none. The
   // first position of a text has row first_position.
   int num_positions = 0, first_position = 0;
-  // Rows of a table of parts of a text, of which the first is added to the embedding; 0: none.
+  // Rows of a table of parts of a text, such as the two texts of a pair, whose vectors are added to
+  // the embedding; 0: there is none.
   int num_token_types = 0;
   bool embedding_norm = false;       // the sum of these passes a norm
   bool stream_norms = false;         // the residual stream does, behind each addition (post-norm)
   bool final_norm = true;            // of the last layer's result
   bool first_layer_reads_x = false;  // the first layer's attention has no norm of its input
+};
+
+// How a model for sequence classification makes scores of final states. No step reads its tensors.
+struct ScoreHeadConfig {
+  // Modules in front of the product that gives the scores, each on what the one before gives.
+  enum class Form : uint8_t {
+    kNone,        // the model makes no scores
+    kProduct,     // nothing: score.weight of decoders
+    kPooler,      // BERT: pooler.dense, tanh
+    kClassifier,  // RoBERTa: classifier.dense, tanh
+    kPrediction   // ModernBERT: head.dense, an activation, head.norm
+  };
+  Form form = Form::kNone;
+  // Of an encoder: it reads the mean of all states, not the first one. A decoder's reads the last.
+  bool reads_mean = false;
+  // Of kPrediction.
+  bool dense_bias = false;
+  Activation activation = Activation::kGeluErf;
 };
 
 // The parts of a layer, each of which reads the residual stream through a norm of its own: a mixer,
@@ -295,9 +314,8 @@ struct ModelConfig {
   // The files have parts that this model is not made of, such as towers for images: their tensors
   // are skipped by name (tensor_names.h).
   bool is_text_part = false;
-  // The files are those of a class for sequence classification: in place of the head of tokens they
-  // have score.weight, which no step reads.
-  bool has_score_head = false;
+  // Of a class for sequence classification, in place of the head of tokens.
+  ScoreHeadConfig score_head;
   // Patterns of fields and tensors that may stay unread, as ReadModelConfig got them.
   std::string allow_unread;
   GenerationDefaults defaults;
@@ -305,6 +323,7 @@ struct ModelConfig {
   // were clamped and ids that were left out.
   std::vector<std::string> warnings;
 
+  bool has_score_head() const { return score_head.form != ScoreHeadConfig::Form::kNone; }
   bool has_mixer(int layer) const {
     return parts.empty() || parts[static_cast<size_t>(layer)] != LayerParts::kMlp;
   }

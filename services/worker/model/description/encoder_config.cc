@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
 
 namespace continuo::model {
 namespace {
@@ -45,11 +46,11 @@ void ParseSizes(JsonObject& json, ModelConfig& config, int vocab_size, int layer
   config.layer_ropes.assign(static_cast<size_t>(config.num_layers), 0);
 }
 
-absl::Status ParseActivation(JsonObject& json, std::string_view field, ModelConfig& config) {
+absl::Status ParseActivation(JsonObject& json, std::string_view field, Activation& activation) {
   const std::string name = json.String(field, "gelu");
-  config.activation = Activation::kGeluErf;
+  activation = Activation::kGeluErf;
   if (name == "gelu") return absl::OkStatus();
-  config.activation = Activation::kGeluTanh;
+  activation = Activation::kGeluTanh;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat(json.name(), ": ", std::string(field), " \"", name.substr(0, 60),
@@ -83,17 +84,18 @@ absl::Status ParseBertLike(JsonObject& json, int first_position, ModelConfig& co
   for (const std::string_view field : {"is_decoder", "add_cross_attention"}) {
     if (json.Bool(field, false)) json.Fail(field, "the model is an encoder, it must be false");
   }
-  // Of a decoder's generation, and of a pooler that no vector depends on.
+  // Of a decoder's generation, and of a pooler with other layers, which no class here has.
   for (const std::string_view field :
        {"use_cache", "tie_word_embeddings", "pooler_fc_size", "pooler_num_attention_heads",
         "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "directionality"}) {
     (void)json.Raw(field);
   }
-  return ParseActivation(json, "hidden_act", config);
+  return ParseActivation(json, "hidden_act", config.activation);
 }
 
 absl::Status ParseBert(JsonObject& json, ModelConfig& config) {
   config.architecture = "BertModel";
+  if (config.has_score_head()) config.score_head.form = ScoreHeadConfig::Form::kPooler;
   return ParseBertLike(json, 0, config);
 }
 
@@ -101,6 +103,7 @@ absl::Status ParseBert(JsonObject& json, ModelConfig& config) {
 template <bool kIsXlm>
 absl::Status ParseRoberta(JsonObject& json, ModelConfig& config) {
   config.architecture = kIsXlm ? "XLMRobertaModel" : "RobertaModel";
+  if (config.has_score_head()) config.score_head.form = ScoreHeadConfig::Form::kClassifier;
   const auto padding = static_cast<int>(json.Int("pad_token_id", 0, kMaxVocabSize, 1));
   return ParseBertLike(json, padding + 1, config);
 }
@@ -142,6 +145,17 @@ std::vector<bool> WholeLayers(JsonObject& json, int num_layers) {
   return whole;
 }
 
+absl::Status ParsePrediction(JsonObject& json, ScoreHeadConfig& head) {
+  head.form = ScoreHeadConfig::Form::kPrediction;
+  head.dense_bias = json.Bool("classifier_bias", false);
+  const std::string pooling = json.String("classifier_pooling", "cls");
+  head.reads_mean = pooling == "mean";
+  if (pooling != "cls" && pooling != "mean") {
+    json.Fail("classifier_pooling", "known are \"cls\" and \"mean\"");
+  }
+  return ParseActivation(json, "classifier_activation", head.activation);
+}
+
 absl::Status ParseModernBert(JsonObject& json, ModelConfig& config) {
   config.architecture = "ModernBertModel";
   BeginEncoder(config);
@@ -174,7 +188,8 @@ absl::Status ParseModernBert(JsonObject& json, ModelConfig& config) {
         "tie_word_embeddings", "position_embedding_type", "layer_norm_eps"}) {
     (void)json.Raw(field);
   }
-  return ParseActivation(json, "hidden_activation", config);
+  if (config.has_score_head()) RETURN_IF_ERROR(ParsePrediction(json, config.score_head));
+  return ParseActivation(json, "hidden_activation", config.activation);
 }
 
 constexpr EncoderFamily kEncoders[] = {

@@ -162,7 +162,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
                                config.context_length));
     config.context_length = options.source.max_context_tokens;
   }
-  if (config.has_score_head && !options.reads_states) {
+  if (config.has_score_head() && !options.reads_states) {
     return absl::InvalidArgumentError(
         "config.json: architectures names a class for sequence classification, whose head gives "
         "scores and no tokens; --task=score serves it");

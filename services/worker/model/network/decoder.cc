@@ -160,7 +160,7 @@ class Decoder : public Model {
   absl::Status Enqueue(const DeviceStep& step) {
     adapters_.Begin(step.adapters);
     Embed(step.token_ids);
-    if (config_.encoder.is_encoder) FinishEmbedding(step.positions);
+    if (config_.encoder.is_encoder) FinishEmbedding(step);
     if (config_.per_layer_size > 0) per_layer_.Make(step.token_ids, buffers_);
     attention_.ComputeAngles(step.positions, buffers_);
     const int num_layers = static_cast<int>(weights_.layers.size());
@@ -299,14 +299,19 @@ class Decoder : public Model {
     ops_.rows.AddSum(buffers_.x, buffers_.sum, kernels::Tensor{});
   }
 
-  // Adds the vectors of positions and of the first part of a text, and normalises the sum. Every
-  // rank has the whole tables.
-  void FinishEmbedding(kernels::Tensor positions) {
+  // Adds the vectors of positions and of parts of a text, and normalises the sum. Every rank has
+  // the whole tables.
+  void FinishEmbedding(const DeviceStep& step) {
     const EncoderConfig& encoder = config_.encoder;
     const Norm norm = {weights_.embedding_gain, weights_.embedding_shift};
     if (encoder.num_positions > 0) {
-      ops_.rows.Embed(buffers_.sum, weights_.positions, positions, -encoder.first_position, 1.0f);
-      ops_.rows.AddSum(buffers_.x, buffers_.sum, weights_.first_token_type);
+      ops_.rows.Embed(buffers_.sum, weights_.positions, step.positions, -encoder.first_position,
+                      1.0f);
+      ops_.rows.AddSum(buffers_.x, buffers_.sum, kernels::Tensor{});
+    }
+    if (encoder.num_token_types > 0) {
+      ops_.rows.Embed(buffers_.sum, weights_.token_types, step.token_types, 0, 1.0f);
+      ops_.rows.AddSum(buffers_.x, buffers_.sum, kernels::Tensor{});
     }
     if (encoder.embedding_norm) Normalise(buffers_.x, buffers_.x, norm);
   }

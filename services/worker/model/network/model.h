@@ -30,8 +30,9 @@ inline int LogitRows(const kernels::Device& device) {
 // The arrays of a StepPlan after they have reached the device, all i32.
 struct DeviceStep {
   kernels::Tensor token_ids, positions, kv_slots;  // [rows]
-  kernels::PagedKv kv;                             // `cache` is filled in per layer
-  kernels::StatePlaces states;                     // empty unless the model has layers with state
+  kernels::Tensor token_types;  // [rows] of an encoder with such a table, else empty
+  kernels::PagedKv kv;          // `cache` is filled in per layer
+  kernels::StatePlaces states;  // empty unless the model has layers with state
   kernels::Tensor wanted_rows;  // [n], strictly ascending: the rows whose logits may be asked for
   // [rows] in a step of the MTP module, else empty: see StepPlan::hidden_rows.
   kernels::Tensor hidden_rows;

@@ -32,6 +32,7 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       communicator_(std::move(communicator)),
       step_arrays_(*device_),
       block_copies_(*device_),
+      words_(config.encoder.num_token_types > 0),
       sampler_(*device_, config.vocab_size, options.num_threads),
       states_out_(*device_, options.activations, config.hidden_size) {}
 
@@ -153,6 +154,10 @@ void ModelRunner::CheckPlan(const StepPlan& plan) {
     CONTINUO_CHECK(id < 0 ? id >= SampledBy(num_sampled - 1) : in_vocabulary(id));
   }
 
+  CONTINUO_CHECK(plan.token_types.empty() || plan.token_types.size() == rows);
+  for (const int32_t type : plan.token_types) {
+    CONTINUO_CHECK(type >= 0 && type < std::max(1, config_.encoder.num_token_types));
+  }
   CONTINUO_CHECK(plan.adapters.empty() ||
                  (options_.adapters != nullptr && plan.adapters.size() == seqs && !plan.is_mtp()));
   CheckStates(plan);
@@ -219,6 +224,7 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   step.token_ids = view(words_.token_ids());
   step.positions = view(words_.positions());
   step.kv_slots = view(words_.kv_slots());
+  step.token_types = view(words_.token_types());
   step.kv.kv_len = view(words_.kv_len());
   step.kv.query_begin = view(words_.query_begin());
   step.wanted_rows = view(words_.wanted_rows());

@@ -44,6 +44,13 @@ void PlanWords::Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, 
     CONTINUO_CHECK(padding.num_sequences == 0);
     add(9, plan.hidden_rows, 0, 0);
   }
+  parts_[10] = {};
+  if (has_token_types_) {
+    Begin(10);
+    words_.insert(words_.end(), plan.token_types.begin(), plan.token_types.end());
+    words_.resize(parts_[10].begin + static_cast<size_t>(rows + padding.num_sequences), 0);
+    End(10);
+  }
   // The table is last, since it alone grows with the length of the sequences.
   Begin(6);
   const auto columns = static_cast<size_t>(padding.columns);

@@ -25,6 +25,9 @@ class PlanWords {
     size_t begin = 0, size = 0;  // in words()
   };
 
+  // With `has_token_types` each row's is among the words, whether the plan names any or not.
+  explicit PlanWords(bool has_token_types = false) : has_token_types_(has_token_types) {}
+
   // `wanted_rows` are the rows whose logits samples read.
   void Set(const StepPlan& plan, std::span<const int32_t> wanted_rows, int block_size,
            const Padding& padding);
@@ -41,13 +44,15 @@ class PlanWords {
   Part state_to() const { return parts_[8]; }
   Part block_tables() const { return parts_[6]; }  // [sequences, columns]
   Part hidden_rows() const { return parts_[9]; }   // empty but in a step of the MTP module
+  Part token_types() const { return parts_[10]; }  // empty without has_token_types
 
  private:
   void Begin(size_t part);
   void End(size_t part) { parts_[part].size = words_.size() - parts_[part].begin; }
 
+  bool has_token_types_;
   std::vector<int32_t> words_;
-  std::array<Part, 10> parts_;
+  std::array<Part, 11> parts_;
 };
 
 }  // namespace continuo::model

@@ -16,6 +16,7 @@
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
+#include "services/worker/model/checkpoint/tensor_names.h"
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/description/config.h"
 #include "services/worker/model/description/json_file.h"
@@ -68,11 +69,41 @@ Distribution DistributionOf(const WeightSpec& spec, int hidden_size) {
   return {0.0f, static_cast<float>((vocabulary ? 2.0 : 1.0) * std::sqrt(3.0 / in))};
 }
 
-// The name that files of the family have: encoders are published by their base model's class.
+// What stands in front of an encoder's names in files: nothing for its base model's class, by which
+// encoders are published, unless it has a head.
+std::string_view EncoderPrefix(const ModelConfig& config) {
+  if (!config.has_score_head()) return "";
+  switch (config.score_head.form) {
+    case ScoreHeadConfig::Form::kPooler:
+      return "bert.";
+    case ScoreHeadConfig::Form::kClassifier:
+      return "roberta.";
+    default:
+      return "model.";
+  }
+}
+
+// The name that files of the family have.
 std::string StoredName(const WeightSpec& spec, const ModelConfig& config) {
   constexpr std::string_view kBody = "model.";
-  const bool is_base = config.encoder.is_encoder && spec.name.starts_with(kBody);
-  return is_base ? spec.name.substr(kBody.size()) : spec.name;
+  if (!config.encoder.is_encoder || !spec.name.starts_with(kBody)) return spec.name;
+  return absl::StrCat(std::string(EncoderPrefix(config)), spec.name.substr(kBody.size()));
+}
+
+// The tensors of a head of one score.
+std::vector<WeightSpec> ScoreHeadSpecs(const ModelConfig& config) {
+  const ScoreHeadNames names = NamesOfScoreHead(config.score_head);
+  std::vector<WeightSpec> specs;
+  for (const std::string& name : ScoreHeadTensors(config)) {
+    const bool is_product = name.starts_with(absl::StrCat(std::string(names.product), "."));
+    const bool is_matrix =
+        name.ends_with(".weight") && (is_product || name.starts_with(std::string(names.dense)));
+    WeightSpec& spec = specs.emplace_back();
+    spec.name = name;
+    spec.shape = {is_product ? 1 : config.hidden_size};
+    if (is_matrix) spec.shape.push_back(config.hidden_size);
+  }
+  return specs;
 }
 
 int64_t Elements(const WeightSpec& spec) {
@@ -142,7 +173,9 @@ absl::Status WriteWeights(const RandomModelOptions& options, const ModelConfig& 
   ModelWeights places;
   std::vector<std::vector<WeightSpec>> shards(1);
   int64_t bytes = 0, total = 0;
-  for (WeightSpec& spec : ListWeights(config, places)) {
+  std::vector<WeightSpec> specs = ListWeights(config, places);
+  for (WeightSpec& spec : ScoreHeadSpecs(config)) specs.push_back(std::move(spec));
+  for (WeightSpec& spec : specs) {
     if (!shards.back().empty() && shards.back().back().name == spec.name) continue;
     const int64_t size = Elements(spec) * static_cast<int64_t>(format.bytes);
     if (bytes > 0 && bytes + size > options.shard_bytes) {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +12,7 @@
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 #include "services/protocol/validate_request.h"
-#include "services/worker/server/pairs/pair_template.h"
+#include "services/worker/server/embed/embed_pair.h"
 #include "services/worker/server/session/prompt.h"
 #include "services/worker/server/session/validate.h"
 #include "services/worker/text/text_model.h"
@@ -107,8 +105,8 @@ absl::StatusOr<std::vector<int32_t>> EncodeInput(const v1::EmbedRequest& request
   return tokens;
 }
 
-engine::Pooling PoolingOf(const embedding::EmbeddingHead& head) {
-  switch (head.pooling()) {
+engine::Pooling PoolingOf(embedding::Pooling pooling) {
+  switch (pooling) {
     case embedding::Pooling::kLast:
       return engine::Pooling::kLast;
     case embedding::Pooling::kFirst:
@@ -117,108 +115,6 @@ engine::Pooling PoolingOf(const embedding::EmbeddingHead& head) {
       return engine::Pooling::kMean;
   }
   CONTINUO_CHECK(!"a pooling that is not known");
-}
-
-// The number of elements in front that are equal.
-size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-size_t CommonSuffix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  size_t n = 0;
-  while (n < a.size() && n < b.size() && a[a.size() - 1 - n] == b[b.size() - 1 - n]) ++n;
-  return n;
-}
-
-// Where the tokens of a prompt's document lie.
-struct DocumentPlace {
-  size_t before = 0, behind = 0;  // the tokens in front of it and behind it
-};
-
-// The document's tokens are those between the ones that the texts in front and behind have alone;
-// spaces in front of it are its own. Thus it is the same whether it is cut or not.
-absl::StatusOr<DocumentPlace> FindDocument(const RenderedPair& pair, const std::string& field,
-                                           const ServedModel& model,
-                                           std::span<const int32_t> tokens) {
-  if (pair.document_begin == pair.document_end) return DocumentPlace{.before = tokens.size()};
-  const std::string_view text = pair.chat.text;
-  text::RenderedChat front = {.text = std::string(text.substr(0, pair.document_begin))};
-  front.text.resize(front.text.find_last_not_of(" \n") + 1);
-  // The text behind alone, and behind a letter that the document does not end with: a tokenizer may
-  // mark where a text begins.
-  text::RenderedChat back = {.text = std::string(text.substr(pair.document_end))};
-  const char letter = text[pair.document_end - 1] == 'x' ? 'y' : 'x';
-  text::RenderedChat after_letter = {.text = letter + back.text};
-  for (const auto& [begin, end] : pair.chat.content) {
-    if (begin < pair.document_begin) {
-      front.content.push_back(
-          {std::min(begin, front.text.size()), std::min(end, front.text.size())});
-    } else if (begin >= pair.document_end) {
-      const size_t shift = pair.document_end;
-      back.content.push_back({begin - shift, end - shift});
-      after_letter.content.push_back({begin - shift + 1, end - shift + 1});
-    }
-  }
-  ASSIGN_OR_RETURN(const auto front_tokens, EncodeRendered(field, front, true, model));
-  ASSIGN_OR_RETURN(const auto back_tokens, EncodeRendered(field, back, true, model));
-  ASSIGN_OR_RETURN(const auto letter_tokens, EncodeRendered(field, after_letter, true, model));
-  DocumentPlace place = {.before = CommonPrefix(tokens, front_tokens)};
-  const std::span<const int32_t> rest = tokens.subspan(place.before);
-  place.behind = std::max(CommonSuffix(rest, back_tokens), CommonSuffix(rest, letter_tokens));
-  return place;
-}
-
-// Cuts the document as the request asks for.
-absl::Status CutDocument(const v1::EmbedRequest& request, const RenderedPair& pair,
-                         const std::string& field, const ServedModel& model,
-                         std::vector<int32_t>& tokens) {
-  const auto limit = static_cast<size_t>(model.max_context_tokens);
-  const size_t asked = request.truncation().max_tokens();
-  const size_t most = asked == 0 ? limit : std::min(asked, limit);
-  if (!pair.is_cuttable) {
-    const bool has_room = !request.has_truncation() || tokens.size() <= most;
-    if (request.max_document_tokens() == 0 && has_room) return absl::OkStatus();
-    return protocol::FieldError(field,
-                                "the model's template shows it changed, so that it cannot be cut");
-  }
-  ASSIGN_OR_RETURN(const DocumentPlace place, FindDocument(pair, field, model, tokens));
-  const auto& [before, behind] = place;
-  const size_t beside = before + behind;
-  const auto begin = tokens.begin() + static_cast<ptrdiff_t>(before);
-  const auto end = tokens.end() - static_cast<ptrdiff_t>(behind);
-  std::vector<int32_t> document(begin, end);
-  if (request.max_document_tokens() > 0) {
-    Cut(document, request.max_document_tokens(), /*keep_first=*/true);
-  }
-  if (request.has_truncation()) {
-    if (asked != 0 && (asked < beside || (asked == beside && !document.empty()))) {
-      return protocol::FieldError("truncation.max_tokens",
-                                  absl::StrCat(asked, " leaves nothing of a document beside the ",
-                                               beside, " tokens of query and template"));
-    }
-    // What is too long without a document is refused by the caller.
-    if (most > beside) Cut(document, most - beside, request.truncation().keep_first());
-  }
-  const std::vector<int32_t> whole = std::move(tokens);
-  tokens.assign(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(before));
-  tokens.insert(tokens.end(), document.begin(), document.end());
-  tokens.insert(tokens.end(), whole.end() - static_cast<ptrdiff_t>(behind), whole.end());
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<int32_t>> EncodePair(const v1::EmbedRequest& request, int index,
-                                                const ServedModel& model) {
-  const v1::TextPair& pair = request.inputs(index).pair();
-  const std::string field = absl::StrCat("inputs[", index, "].pair.document");
-  std::optional<std::string> instruction;
-  if (request.has_instruction()) instruction = request.instruction();
-  ASSIGN_OR_RETURN(const RenderedPair rendered,
-                   model.pairs->Render(pair.query(), pair.document(), instruction));
-  const bool is_cut = request.has_truncation() || request.max_document_tokens() > 0;
-  ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
-                   EncodeRendered(field, rendered.chat, is_cut, model));
-  if (is_cut) RETURN_IF_ERROR(CutDocument(request, rendered, field, model, tokens));
-  RETURN_IF_ERROR(ValidatePromptTokens(field, tokens, model));
-  return tokens;
 }
 
 }  // namespace
@@ -250,14 +146,17 @@ absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, cons
   for (int i = 0; i < request.inputs_size(); ++i) {
     engine::Request& r = work.requests.emplace_back();
     if (request.inputs(i).has_pair()) {
-      ASSIGN_OR_RETURN(r.prompt, EncodePair(request, i, model));
+      ASSIGN_OR_RETURN(PairPrompt pair, EncodePair(request, i, model));
+      r.prompt = std::move(pair.tokens);
+      r.token_types = std::move(pair.types);
     } else {
       ASSIGN_OR_RETURN(r.prompt, EncodeInput(request, i, prompt, model));
     }
     r.label = work.request_id;
     r.tenant = call.tenant;
     r.reads_state = true;
-    if (model.embedding != nullptr) r.pooling = PoolingOf(*model.embedding);
+    r.pooling =
+        PoolingOf(model.embedding != nullptr ? model.embedding->pooling() : model.score->pooling());
     r.adapter = model.adapter;
     r.adapter_lease = model.adapter_lease;
     r.priority = request.priority();

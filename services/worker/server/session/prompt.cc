@@ -159,6 +159,15 @@ absl::StatusOr<std::vector<int32_t>> EncodeRendered(const std::string& field,
   return std::move(prompt.tokens);
 }
 
+absl::StatusOr<text::EncodedPair> EncodeTextPair(const std::string& field, const std::string& first,
+                                                 const std::string& second, bool is_cut,
+                                                 const ServedModel& model) {
+  RETURN_IF_ERROR(CheckFitsContext(field, first.size() + second.size(), is_cut, model));
+  auto pair = model.text->EncodePair(first, second);
+  if (!pair.ok()) return At(field, pair.status());
+  return pair;
+}
+
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::TokenizeRequest& request, absl::Time now,
                                            const ServedModel& model) {
   if (request.has_text()) {

@@ -45,6 +45,12 @@ absl::StatusOr<std::vector<int32_t>> EncodeText(const std::string& field, const 
                                                 bool add_special, bool is_cut,
                                                 const ServedModel& model);
 
+// Encodes two texts as the tokenizer joins them; the second is the field `field` of some request.
+// Limits as above, of both together.
+absl::StatusOr<text::EncodedPair> EncodeTextPair(const std::string& field, const std::string& first,
+                                                 const std::string& second, bool is_cut,
+                                                 const ServedModel& model);
+
 // Encodes a chat whose text the field `field` of some request gives. Limits as above.
 absl::StatusOr<std::vector<int32_t>> EncodeRendered(const std::string& field,
                                                     const text::RenderedChat& rendered, bool is_cut,

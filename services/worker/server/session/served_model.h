@@ -52,7 +52,8 @@ struct ServedModel {
   bool allow_request_chat_template = false;  // requests may bring a template of their own
   std::optional<FillInMiddle> fill_in_middle;
 
-  // Makes vectors of states, and scores, which have a template of pairs, too. Both null: the model
+  // Makes vectors of states, and scores, which have a template of pairs, too, unless the tokenizer
+  // joins them. Both null: the model
   // generates; else it has what is not null and nothing else.
   std::shared_ptr<const embedding::EmbeddingHead> embedding;
   std::shared_ptr<const embedding::ScoreHead> score;

@@ -170,6 +170,10 @@ absl::Status ValidateScore(const v1::EmbedRequest& request, const ServedModel& m
     return absl::UnimplementedError(absl::StrCat(
         "model \"", model.name, "\" makes scores of pairs and no embeddings of texts"));
   }
+  if (request.has_instruction() && model.pairs == nullptr) {
+    return protocol::FieldError("instruction",
+                                "goes into a template of pairs, and the model has none");
+  }
   if (request.has_dimensions()) {
     return protocol::FieldError("dimensions", "is of vectors, and the model makes scores");
   }

@@ -147,7 +147,34 @@ TEST(EncoderConfigTest, AClassOrElseTheModelTypeNamesTheFamily) {
   config["architectures"] = {"BertForQuestionAnswering"};
   EXPECT_THAT(ErrorOf(config), HasSubstr("BertForQuestionAnswering"));
   config["architectures"] = {"BertForSequenceClassification"};
-  EXPECT_TRUE(Parse(config)->has_score_head);
+  EXPECT_TRUE(Parse(config)->has_score_head());
+}
+
+TEST(EncoderConfigTest, AClassOfSequencesHasItsFamilysHead) {
+  using Form = ScoreHeadConfig::Form;
+  EXPECT_FALSE(Parse(Bert())->has_score_head());
+  EXPECT_EQ(
+      Parse(With(Bert(), {{"architectures", {"BertForSequenceClassification"}}}))->score_head.form,
+      Form::kPooler);
+  for (const char* name :
+       {"RobertaForSequenceClassification", "XLMRobertaForSequenceClassification"}) {
+    EXPECT_EQ(Parse(With(Bert(), {{"architectures", {name}}}))->score_head.form, Form::kClassifier);
+  }
+  json config = With(ModernBert(), {{"architectures", {"ModernBertForSequenceClassification"}}});
+  const ScoreHeadConfig plain = Parse(config)->score_head;
+  EXPECT_EQ(plain.form, Form::kPrediction);
+  EXPECT_FALSE(plain.dense_bias);
+  EXPECT_EQ(plain.activation, Activation::kGeluErf);
+  config.update({{"classifier_bias", true},
+                 {"classifier_pooling", "mean"},
+                 {"classifier_activation", "gelu_pytorch_tanh"}});
+  const ScoreHeadConfig other = Parse(config)->score_head;
+  EXPECT_TRUE(other.reads_mean && other.dense_bias);
+  EXPECT_EQ(other.activation, Activation::kGeluTanh);
+  EXPECT_THAT(ErrorOf(With(config, {{"classifier_pooling", "max"}})),
+              HasSubstr("classifier_pooling"));
+  EXPECT_THAT(ErrorOf(With(config, {{"classifier_activation", "silu"}})),
+              HasSubstr("classifier_activation"));
 }
 
 }  // namespace

@@ -53,6 +53,24 @@ TEST(PlanWordsTest, SequencesThatFillUpAStepHaveNoStates) {
   EXPECT_TRUE(Of(words, words.state_from()).empty());
 }
 
+TEST(PlanWordsTest, TypesOfTokensAreZeroWhereAPlanNamesNone) {
+  PlanBuilder builder(4, 2);
+  const std::vector<int32_t> tokens = {7, 8, 9};
+  builder.Add(0, 0, tokens, LastOf(tokens));
+  PlanWords words(/*has_token_types=*/true), without;
+  for (PlanWords* const w : {&words, &without}) {
+    w->Set(builder.plan(), std::vector<int32_t>{2}, 4, {.columns = 2});
+  }
+  EXPECT_THAT(Of(words, words.token_types()), ElementsAre(0, 0, 0));
+  EXPECT_TRUE(Of(without, without.token_types()).empty());
+  builder.plan().token_types = {0, 1, 2};
+  words.Set(builder.plan(), std::vector<int32_t>{2}, 4,
+            {.num_sequences = 2, .columns = 2, .spare_block = 9});
+  EXPECT_THAT(Of(words, words.token_types()), ElementsAre(0, 1, 2, 0, 0));
+  EXPECT_THAT(Of(words, words.token_ids()), ElementsAre(7, 8, 9, 7, 8));
+  EXPECT_THAT(Of(words, words.block_tables()), ElementsAre(0, -1, 9, -1, 9, -1));
+}
+
 TEST(PlanWordsTest, APlanThatIsNotFilledUpIsItself) {
   PlanBuilder builder(4, 2);
   const std::vector<int32_t> tokens = {7, 8, 9};

@@ -235,6 +235,7 @@ class ScoreTest : public EmbedTest {
         << file << header << std::string("\0\0\x80\x3f", 4);
     model::ModelConfig config;
     config.hidden_size = 1;
+    config.score_head.form = model::ScoreHeadConfig::Form::kProduct;
     return *embedding::ScoreHead::Load(folder_.path().string(), std::nullopt, config);
   }
   void Add(const std::string& query, const std::string& document) {

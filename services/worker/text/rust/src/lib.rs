@@ -357,6 +357,27 @@ pub unsafe extern "C" fn continuo_text_encode(
 /// # Safety
 /// See `continuo_text_open`.
 #[no_mangle]
+pub unsafe extern "C" fn continuo_text_encode_pair(
+    text: *const ContinuoText,
+    first: Slice,
+    second: Slice,
+    out: *mut OutIds,
+    types: *mut OutIds,
+    second_tokens: *mut Span,
+) -> i32 {
+    code_of(guard("the pair", || {
+        let pair =
+            (*text).tokenizer.encode_pair(first.utf8("the text")?, second.utf8("the text")?)?;
+        *out = OutIds::of(pair.ids);
+        *types = OutIds::of(pair.types);
+        *second_tokens = Span { begin: pair.second.0, end: pair.second.1 };
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// See `continuo_text_open`.
+#[no_mangle]
 pub unsafe extern "C" fn continuo_text_render_chat(
     text: *const ContinuoText,
     request_json: Slice,

@@ -29,6 +29,15 @@ pub struct Tokenizer {
     pub unknown_ends: Vec<String>,
 }
 
+/// Two texts as the tokenizer joins them.
+pub struct EncodedPair {
+    pub ids: Vec<i32>,
+    /// Of each token: the part of the whole that it counts to.
+    pub types: Vec<i32>,
+    /// The tokens of the second text.
+    pub second: Span,
+}
+
 impl Tokenizer {
     pub fn new(json: &[u8], config: &Config) -> Result<Tokenizer> {
         let mut value: Value =
@@ -114,6 +123,20 @@ impl Tokenizer {
             .encode_fast(text, add_special)
             .map_err(|e| Error::invalid(format!("the tokenizer refuses the text: {e}")))?;
         self.checked(encoding.get_ids())
+    }
+
+    /// Encodes two texts as the tokenizer joins them, with its special tokens.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<EncodedPair> {
+        let encoding = self
+            .tokenizer
+            .encode_fast((first, second), true)
+            .map_err(|e| Error::invalid(format!("the tokenizer refuses the pair: {e}")))?;
+        let ids = self.checked(encoding.get_ids())?;
+        let of_second = |&i: &usize| encoding.token_to_sequence(i) == Some(1);
+        let begin = (0..ids.len()).find(of_second).unwrap_or(ids.len());
+        let end = (0..ids.len()).rev().find(of_second).map_or(begin, |last| last + 1);
+        let types = encoding.get_type_ids().iter().map(|&kind| kind as i32).collect();
+        Ok(EncodedPair { ids, types, second: (begin, end) })
     }
 
     /// Encodes a rendered conversation. Control tokens that lie in `content`, the spans of the request, are
