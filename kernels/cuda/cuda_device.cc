@@ -40,7 +40,8 @@ CudaDevice::CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<CudaCon
       experts_(*context_, *rows_, *matmul_, options.options.deterministic),
       sampling_(*context_),
       states_(*context_),
-      ops_{*matmul_, *rows_, attention_, experts_, states_, sampling_} {}
+      adapters_(*context_),
+      ops_{*matmul_, *rows_, attention_, experts_, states_, sampling_, &adapters_} {}
 
 CudaDevice::~CudaDevice() {
   // Memory must not be in use when it is freed. An error belongs to earlier work.

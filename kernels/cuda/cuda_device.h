@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/adapters/cuda_adapters.h"
 #include "kernels/cuda/attention/cuda_attention.h"
 #include "kernels/cuda/experts/cuda_experts.h"
 #include "kernels/cuda/matmul/cuda_matmul.h"
@@ -87,6 +88,7 @@ class CudaDevice : public Device {
   CudaExperts experts_;
   CudaSampling sampling_;
   CudaStateOps states_;
+  CudaAdapterOps adapters_;
   const Ops ops_;
 };
 

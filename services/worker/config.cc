@@ -134,20 +134,19 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c, std::vector<std::strin
                 "context.");
   flags.Repeated("lora_adapter", &adapters,
                  "LoRA adapters of the model, as name=FOLDER, with commas between several: the "
-                 "folder is one of PEFT, and requests name the adapter as their model. On the CPU "
-                 "only.");
+                 "folder is one of PEFT, and requests name the adapter as their model.");
   flags.Text("lora_root", &load.run_time_adapters.root,
              "Folder of LoRA adapters that are read while the worker serves. Each folder in it is "
              "an adapter of that name, which is read for its first request; calls of LoadAdapter "
-             "name other paths below. On the CPU only. Empty: adapters are those of "
-             "--lora_adapter.");
+             "name other paths below. Empty: adapters are those of --lora_adapter.");
   flags.Integer("max_lora_adapters", &load.run_time_adapters.most, 0,
                 static_cast<int>(server::kMostServedAdapters),
                 "With --lora_root, the number of adapters in memory at a time, those of "
                 "--lora_adapter included. 0: 16 beside these.");
   flags.Integer("max_lora_rank", &load.run_time_adapters.max_rank, 1, model::kMaxAdapterRank,
                 "Largest rank of adapters in --lora_root. The memory of as many as "
-                "--max_lora_adapters allows, of this rank and in fp32, is reserved.");
+                "--max_lora_adapters allows, of this rank and in fp32, is reserved, also on each "
+                "device.");
   flags.Switch(
       "parse_special_in_content", &c.parse_special_in_content,
       "Special tokens written in the content of a conversation are such. Otherwise they are "

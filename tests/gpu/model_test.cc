@@ -5,6 +5,7 @@
 #include "kernels/cuda/runtime/device_info.h"
 #include "kernels/device.h"
 #include "kernels/replica.h"
+#include "tests/kernels/cuda/cases/adapted_model_cases.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/cases/overlap_cases.h"
 #include "tests/kernels/cuda/cases/router_cases.h"
@@ -28,6 +29,10 @@ class GpuModelTest : public ::testing::Test {
 };
 
 TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
+TEST_F(GpuModelTest, AdaptersScoreAsOnTheCpu) {
+  CheckAdaptedModels("cuda:0");
+  CheckAdaptersOfRunTime("cuda:0");
+}
 TEST_F(GpuModelTest, LatentExpertsScoreAsOnTheCpu) { CheckLatentExperts("cuda:0"); }
 TEST_F(GpuModelTest, MtpModulesScoreAsOnTheCpu) { CheckMtp("cuda:0"); }
 
@@ -62,6 +67,10 @@ class GpuTwoDevicesTest : public ::testing::Test {
 };
 
 TEST_F(GpuTwoDevicesTest, FamiliesScoreAsOnTheCpu) { CheckModels("cuda:0,1"); }
+TEST_F(GpuTwoDevicesTest, AdaptersScoreAsOnTheCpu) {
+  CheckAdaptedModels("cuda:0,1");
+  CheckAdaptersOfRunTime("cuda:0,1");
+}
 TEST_F(GpuTwoDevicesTest, TwoRanksScoreAsOneWithGraphsAndWithout) {
   for (const RankCase& c : kRankCases) CheckTwoRanks(c);
 }

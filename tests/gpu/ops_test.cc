@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/gpu/device_fixture.h"
 #include "tests/gpu/model_sizes.h"
+#include "tests/kernels/cuda/cases/adapter_cases.h"
 #include "tests/kernels/cuda/cases/kv_cases.h"
 #include "tests/kernels/cuda/cases/ops_cases.h"
 #include "tests/kernels/cuda/cases/sampling_cases.h"
@@ -39,6 +40,12 @@ TEST_F(GpuDeviceTest, QueriesAndKeysAreRotatedAndKeptAsTheReferenceSays) {
   CheckRotateAndWriteKvs(b());
   CheckRoundingToE4M3(b());
   CheckWriteKv(b(), *cpu_, {.rows = 6, .kv_heads = 3, .head_dim = 40, .block_size = 5});
+}
+
+TEST_F(GpuDeviceTest, AdaptersAddWhatTheirDefinitionSaysToTheirOwnRows) {
+  CheckAdapters(b(), 16, 16, 1024, 3072, 1);
+  CheckAdapters(b(), 4, 64, 4096, 1024, 21);
+  CheckAdapterSplits(b());
 }
 
 TEST_F(GpuDeviceTest, ModelsRowsAreEmbeddedAndGathered) {

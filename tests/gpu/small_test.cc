@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/gpu/device_fixture.h"
+#include "tests/kernels/cuda/cases/adapter_cases.h"
 #include "tests/kernels/cuda/cases/attention_cases.h"
 #include "tests/kernels/cuda/cases/expert_cases.h"
 #include "tests/kernels/cuda/cases/fp8_cases.h"
@@ -35,6 +36,13 @@ TEST_F(GpuDeviceTest, SmallRowsAndElements) {
   CheckScaleBy(b(), 3, 333);
   CheckGrowAngles(b());
   CheckPlainGates(b(), 2, {1, 264});
+}
+
+TEST_F(GpuDeviceTest, SmallAdapters) {
+  CheckAdapters(b(), 3, 17, 75, 33, 8);
+  CheckAdapters(b(), 40, 80, 12, 40, 1);
+  CheckAdaptersOfJoinedProducts(b());
+  CheckAdapterSplits(b());
 }
 
 TEST_F(GpuDeviceTest, SmallKeysAndValues) {

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/adapters/adapter_ops.h"
 #include "kernels/device.h"
+#include "tests/kernels/cuda/cases/adapter_cases.h"
 #include "tests/kernels/host_tensor.h"
 
 namespace continuo::testing {
@@ -55,8 +56,9 @@ void Apply(const kernels::Ops& ops, const HostTensor& out, const HostTensor& x,
   }
   const HostTensor inner =
       HostTensor::Poisoned(DType::kF32, static_cast<int64_t>(rows.size()), width);
-  ops.adapters->Shrink(inner, x, rows, shrink, splits);
-  ops.adapters->Expand(out, inner, rows, expand);
+  const HostTensor row_ids = HostTensor::OfInts(rows);
+  ops.adapters->Shrink(inner, x, row_ids, shrink, splits);
+  ops.adapters->Expand(out, inner, row_ids, expand);
 }
 
 TEST_P(AdaptersTest, MatchesTheDefinition) {
@@ -134,6 +136,10 @@ TEST_P(AdaptersTest, ARowDependsOnItselfAlone) {
   }
 }
 
+TEST_P(AdaptersTest, ChangeTheirColumnsOfJoinedProducts) {
+  CheckAdaptersOfJoinedProducts(*MakeCpu(GetParam(), 2));
+}
+
 // The K splits of the ranks' parts, added in their tree, are those of the whole.
 TEST_P(AdaptersTest, SplitsAddUpInOneTree) {
   constexpr int64_t kRank = 24;
@@ -142,7 +148,7 @@ TEST_P(AdaptersTest, SplitsAddUpInOneTree) {
   Random random(5);
   const HostTensor a = HostTensor::Of(DType::kF32, k, kRank, random);
   const HostTensor x = HostTensor::Of(DType::kF32, 2, k, random);
-  const std::vector<int32_t> rows = {0, 1};
+  const HostTensor rows = HostTensor::OfInts({0, 1});
   const auto shrink = [&](int64_t begin, int64_t end, std::vector<int64_t> own) {
     HostTensor part_x(DType::kF32, 2, end - begin), part_a(DType::kF32, end - begin, kRank);
     for (int64_t r = 0; r < 2; ++r) {

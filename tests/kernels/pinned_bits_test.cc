@@ -40,7 +40,7 @@ template <typename Take>
 void HashAdapters(kernels::Device& device, const Take& take) {
   using kernels::DType;
   Random random(20261130);
-  const std::vector<int32_t> rows = {4, 0, 3};
+  const HostTensor rows = HostTensor::OfInts({4, 0, 3});
   const std::vector<int64_t> splits = {0, 40, 75};
   for (const DType type : {DType::kF32, DType::kBF16}) {
     for (const DType stored : {DType::kF32, DType::kBF16}) {

@@ -32,10 +32,11 @@ ALLOWED = {
     "kernels/cuda/sampling": "kernels kernels/math kernels/cuda/runtime",
     "kernels/cuda/states": "services/base kernels kernels/math kernels/cuda/runtime",
     "kernels/cuda/collectives": "services/base kernels kernels/cuda/runtime",
+    "kernels/cuda/adapters": "services/base kernels/adapters kernels/cuda/runtime",
     "kernels/cuda/faults": "services/base kernels kernels/cuda/runtime",
-    "kernels/cuda": "services/base kernels kernels/host kernels/cuda/attention kernels/cuda/collectives "
-                    "kernels/cuda/experts kernels/cuda/matmul kernels/cuda/ops kernels/cuda/runtime "
-                    "kernels/cuda/sampling kernels/cuda/states",
+    "kernels/cuda": "services/base kernels kernels/host kernels/cuda/adapters kernels/cuda/attention "
+                    "kernels/cuda/collectives kernels/cuda/experts kernels/cuda/matmul kernels/cuda/ops "
+                    "kernels/cuda/runtime kernels/cuda/sampling kernels/cuda/states",
     "kernels/factory": "services/base kernels kernels/host kernels/cpu kernels/cpu/isa kernels/cuda "
                        "kernels/cuda/faults kernels/cuda/runtime",
     "services/protocol": "services/base proto",

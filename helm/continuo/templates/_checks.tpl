@@ -67,12 +67,6 @@
 {{- if gt (len ($pool.loraRoot | default dict)) 1 }}
 {{- fail (printf "pools.%s.loraRoot: needs one of pvc and path" $name) }}
 {{- end }}
-{{- if and $pool.gpus $pool.loraRoot }}
-{{- fail (printf "pools.%s.loraRoot: adapters are computed on the CPU alone, and the pool has GPUs" $name) }}
-{{- end }}
-{{- if and $pool.gpus $pool.loraAdapters }}
-{{- fail (printf "pools.%s.loraAdapters: adapters are computed on the CPU alone, and the pool has GPUs" $name) }}
-{{- end }}
 {{- $places := list }}
 {{- range list "class" "claim" "hostPath" }}
 {{- if index $pool.storage . }}{{ $places = append $places . }}{{ end }}

@@ -75,12 +75,8 @@ app.kubernetes.io/component: worker
 {{- end }}
 {{- end }}
 {{- $pool := mergeOverwrite $inherited (deepCopy $own) }}
-{{- /* Adapters are computed on the CPU alone: those of all pools are not of one with GPUs. */ -}}
-{{- if and $pool.gpus (not $own.loraAdapters) }}
-{{- $_ := set $pool "loraAdapters" dict }}
-{{- end }}
-{{- if or $own.loraRoot $pool.gpus }}
-{{- $_ := set $pool "loraRoot" ($own.loraRoot | default dict) }}
+{{- with $own.loraRoot }}
+{{- $_ := set $pool "loraRoot" . }}
 {{- end }}
 {{- toYaml $pool }}
 {{- end }}

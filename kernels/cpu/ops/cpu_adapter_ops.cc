@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/runtime/rows.h"
+#include "services/base/check.h"
 
 namespace continuo::kernels::cpu {
 namespace {
@@ -36,6 +37,14 @@ const float* ReadBlock(const KernelTable& kernels, const Tensor& t, int64_t row,
   return buffer;
 }
 
+// The rows of the entries, each of which is one of `num_rows`.
+const int32_t* RowsOfEntries(const Tensor& rows, int64_t num_rows) {
+  const auto* const row_of = static_cast<const int32_t*>(rows.data);
+  CONTINUO_CHECK(std::all_of(row_of, row_of + rows.size(),
+                             [&](int32_t row) { return row >= 0 && row < num_rows; }));
+  return row_of;
+}
+
 }  // namespace
 
 void CpuAdapterOps::AddItems(size_t group, int64_t begin, int64_t end, int64_t columns,
@@ -51,10 +60,11 @@ void CpuAdapterOps::AddItems(size_t group, int64_t begin, int64_t end, int64_t c
   }
 }
 
-void CpuAdapterOps::DoShrink(Tensor inner, Tensor x, std::span<const int32_t> rows,
+void CpuAdapterOps::DoShrink(Tensor inner, Tensor x, Tensor rows,
                              std::span<const ShrinkGroup> groups,
                              std::span<const int64_t> split_begin) {
   const int64_t num_splits = static_cast<int64_t>(split_begin.size()) - 1, k = x.cols();
+  const int32_t* const row_of = RowsOfEntries(rows, x.rows());
   items_.clear();
   for (size_t g = 0; g < groups.size(); ++g) {
     AddItems(g, groups[g].begin, groups[g].end, inner.cols(), kShrinkColumns);
@@ -86,7 +96,7 @@ void CpuAdapterOps::DoShrink(Tensor inner, Tensor x, std::span<const int32_t> ro
               std::array<const float*, kEntries> inputs;
               for (int64_t e = 0; e < n; ++e) {
                 inputs[e] =
-                    Read(kernels_, x, rows[item.begin + e] * k + at, length, x_buffer + e * kRun);
+                    Read(kernels_, x, row_of[item.begin + e] * k + at, length, x_buffer + e * kRun);
               }
               for (int64_t j = 0; j < length; ++j) {
                 for (int64_t e = 0; e < n; ++e) {
@@ -115,14 +125,15 @@ void CpuAdapterOps::DoShrink(Tensor inner, Tensor x, std::span<const int32_t> ro
       });
 }
 
-void CpuAdapterOps::DoExpand(Tensor out, Tensor inner, std::span<const int32_t> rows,
+void CpuAdapterOps::DoExpand(Tensor out, Tensor inner, Tensor rows,
                              std::span<const ExpandGroup> groups) {
   CheckComputes(out.dtype);
+  const int32_t* const row_of = RowsOfEntries(rows, out.rows());
   items_.clear();
   int64_t cost = 1;
   for (size_t g = 0; g < groups.size(); ++g) {
     if (groups[g].b.size() == 0) continue;
-    AddItems(g, groups[g].begin, groups[g].end, out.cols(), kExpandColumns);
+    AddItems(g, groups[g].begin, groups[g].end, groups[g].b.cols(), kExpandColumns);
     cost = std::max(cost, groups[g].b.rows() * kExpandColumns);
   }
   context_.ForRanges(
@@ -146,7 +157,7 @@ void CpuAdapterOps::DoExpand(Tensor out, Tensor inner, std::span<const int32_t> 
             }
           }
           for (int64_t e = 0; e < n; ++e) {
-            const int64_t at = rows[item.begin + e] * out.cols() + item.column;
+            const int64_t at = row_of[item.begin + e] * out.cols() + group.column + item.column;
             float* const to = Begin(out, at, buffer);
             const float* const before = Read(kernels_, out, at, columns, buffer);
             if (before != to) std::memcpy(to, before, static_cast<size_t>(columns) * sizeof(float));

@@ -25,9 +25,9 @@ class CpuAdapterOps : public AdapterOps {
     int64_t column, column_end;
   };
 
-  void DoShrink(Tensor inner, Tensor x, std::span<const int32_t> rows,
-                std::span<const ShrinkGroup> groups, std::span<const int64_t> split_begin) override;
-  void DoExpand(Tensor out, Tensor inner, std::span<const int32_t> rows,
+  void DoShrink(Tensor inner, Tensor x, Tensor rows, std::span<const ShrinkGroup> groups,
+                std::span<const int64_t> split_begin) override;
+  void DoExpand(Tensor out, Tensor inner, Tensor rows,
                 std::span<const ExpandGroup> groups) override;
   void AddItems(size_t group, int64_t begin, int64_t end, int64_t columns, int64_t column_block);
 

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/math/bfloat16.h"
 #include "kernels/replica.h"
+#include "tests/kernels/cuda/cases/adapted_model_cases.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/kernels/cuda/cases/overlap_cases.h"
 #include "tests/kernels/cuda/cases/router_cases.h"
@@ -27,6 +28,16 @@ using ::testing::IsEmpty;
 constexpr int64_t kGiB = int64_t{1} << 30;
 // This device has room for several models beside each one's margin.
 const ShimDevice kRoomy = {.total_bytes = 4 * kGiB, .free_bytes = 4 * kGiB};
+
+TEST(CudaModelTest, AdaptersScoreAsOnTheCpu) {
+  CudaShim::Reset({.devices = {kRoomy, kRoomy}});
+  CheckAdaptedModels("cuda:0");
+  CheckAdaptedModels("cuda:0,1");
+  CheckAdaptersOfRunTime("cuda:0");
+  CheckAdaptersOfRunTime("cuda:0,1");
+  EXPECT_THAT(CudaShim::Alive(), IsEmpty());
+  EXPECT_THAT(CudaShim::Violations(), IsEmpty());
+}
 
 TEST(CudaModelTest, LatentExpertsScoreAsOnTheCpu) {
   CudaShim::Reset({.devices = {kRoomy, kRoomy}});

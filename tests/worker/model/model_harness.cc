@@ -76,6 +76,16 @@ absl::StatusOr<std::unique_ptr<ModelHarness>> ModelHarness::Make(const std::stri
                                        .cache = *rank->cache,
                                        .states = rank->states.get(),
                                        .has_adapters = !options.adapters.empty()}));
+    rank->adapters.emplace(*rank->device, i);
+    if (!options.adapters.empty()) {
+      std::vector<std::shared_ptr<const model::Adapter>> adapters;
+      std::vector<int64_t> slot_bytes;
+      for (const auto& lease : harness->adapters_) {
+        adapters.push_back(lease->adapter);
+        slot_bytes.push_back(static_cast<int64_t>(lease->adapter->memory(i).size()));
+      }
+      RETURN_IF_ERROR(rank->adapters->Reserve(options.max_rows, slot_bytes, adapters));
+    }
     harness->ranks_.push_back(std::move(rank));
   }
   return harness;
@@ -125,9 +135,9 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
                  plan.sample_rows.end());
   step.wanted_rows = *rows.Upload(plan.sample_rows);
   if (!plan.adapters.empty()) {
-    EXPECT_TRUE(rank.adapters.Set(plan, plan.sample_rows, *adapter_pool_, rank.shard.rank).ok());
-    step.adapters = rank.adapters.rows();
-    step.wanted_adapters = rank.adapters.wanted();
+    EXPECT_TRUE(rank.adapters->Set(plan, plan.sample_rows, *adapter_pool_).ok());
+    step.adapters = rank.adapters->rows();
+    step.wanted_adapters = rank.adapters->wanted();
   }
   EXPECT_TRUE(rank.model->Forward(step).ok());
   const size_t vocab = static_cast<size_t>(config_.vocab_size);

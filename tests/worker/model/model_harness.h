@@ -62,7 +62,7 @@ class ModelHarness {
     std::unique_ptr<model::KvCache> cache;
     std::unique_ptr<model::StateCache> states;
     std::unique_ptr<model::Model> model;
-    model::AdapterStep adapters;
+    std::optional<model::AdapterStep> adapters;
   };
   std::vector<float> RunRank(Rank& rank, const model::StepPlan& plan);
 

@@ -302,8 +302,10 @@ absl::StatusOr<std::shared_ptr<const Adapter>> Adapter::Make(std::span<const Ada
   }
   Arena arena(adapter->memory_.get());
   for (const Shard& shard : shards) {
+    const int64_t begin = arena.used();
     adapter->ranks_.push_back(
         LayOutLayers(fitted, config, shard, TypeOf(modules), arena, /*fills=*/true));
+    adapter->places_.emplace_back(begin, arena.used());
   }
   adapter->digest_ = DigestModules(modules);
   return adapter;

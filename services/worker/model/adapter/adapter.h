@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -74,6 +75,11 @@ class Adapter {
 
   // The layers of a rank.
   std::span<const AdapterLayer> layers(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  // The memory that these layers' tensors lie in.
+  std::span<const std::byte> memory(int rank) const {
+    const auto& [begin, end] = places_[static_cast<size_t>(rank)];
+    return {memory_.get() + begin, static_cast<size_t>(end - begin)};
+  }
   // Of all that an answer depends on: matrices and factors.
   const Digest128& digest() const { return digest_; }
   int64_t bytes() const { return bytes_; }
@@ -86,6 +92,7 @@ class Adapter {
   std::unique_ptr<std::byte[], Free> memory_;
   int64_t bytes_ = 0;
   std::vector<std::vector<AdapterLayer>> ranks_;
+  std::vector<std::pair<int64_t, int64_t>> places_;  // of the ranks' layers in the memory
   Digest128 digest_;
 };
 

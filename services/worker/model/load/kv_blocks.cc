@@ -79,7 +79,8 @@ absl::StatusOr<int> FitStateSlots(const LoadOptions& options, const LoadPlan& pl
     const int64_t taken =
         WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device) +
         ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                     options.max_batch_tokens, /*has_adapters=*/false, device);
+                     options.max_batch_tokens, options.has_adapters(), device) +
+        plan.AdapterCopyBytes(rank, device);
     // Blocks that flags ask for come first.
     const int64_t blocks = requested * BlockNeeds(options, plan, rank);
     const int64_t slot = StateCache::SlotBytes(plan.config, shard, plan.types.activations);
@@ -100,10 +101,11 @@ absl::StatusOr<int> FitBlocks(const LoadOptions& options, const LoadPlan& plan, 
     // The KV cache has a spare block of its own.
     const int64_t spare = plan.BlockBytes(shard, options.kv.block_size);
     needs.push_back(
-        {.weights = WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device),
+        {.weights = WeightBytes(plan.config, shard, plan.checkpoint, plan.types.weights, device) +
+                    plan.AdapterCopyBytes(rank, device),
          .scratch = spare +
                     ScratchBytes(plan.config, shard, plan.types.weights, plan.types.activations,
-                                 options.max_batch_tokens, /*has_adapters=*/false, device) +
+                                 options.max_batch_tokens, options.has_adapters(), device) +
                     StateCache::Bytes(plan.config, shard, plan.types.activations, state_slots),
          .block = BlockNeeds(options, plan, rank)});
   }

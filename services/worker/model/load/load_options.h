@@ -52,13 +52,13 @@ struct StateSlots {
   bool by_memory = false;  // fewer where they would take much of the memory (StateSlotsIn)
 };
 
-// A LoRA adapter that is loaded beside the model, on the CPU only.
+// A LoRA adapter that is loaded beside the model.
 struct AdapterSource {
   std::string name;  // that requests give as their model
   std::string dir;   // folder of adapter_config.json and adapter_model.safetensors
 };
 
-// Adapters that are read while the model serves, on the CPU only. Their memory is reserved.
+// Adapters that are read while the model serves. Their memory is reserved.
 struct RunTimeAdapters {
   std::string root;   // folder in which they lie; empty: none are
   int most = 0;       // in memory at a time, LoadOptions::adapters included

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -51,19 +53,36 @@ absl::Status CheckStates(const LoadOptions& options, const LoadPlan& plan) {
   return absl::OkStatus();
 }
 
-// Counts what the adapters take, and checks that they fit the model.
-absl::Status ReadAdapters(const LoadOptions& options, LoadPlan& plan) {
-  for (const AdapterSource& source : options.adapters) {
-    const auto read = [&]() -> absl::StatusOr<int64_t> {
-      ASSIGN_OR_RETURN(const AdapterFiles files, AdapterFiles::Open(source.dir));
-      return Adapter::Bytes(files.modules(), plan.config, plan.shards);
-    };
-    const absl::StatusOr<int64_t> bytes = read();
-    RETURN_IF_ERROR(AdapterError(source.name, bytes.status()));
-    plan.adapter_bytes += *bytes;
+// Counts what an adapter takes, and checks that it fits the model.
+absl::Status ReadAdapter(const AdapterSource& source, LoadPlan& plan) {
+  ASSIGN_OR_RETURN(const AdapterFiles files, AdapterFiles::Open(source.dir));
+  for (size_t rank = 0; rank < plan.shards.size(); ++rank) {
+    const std::span<const Shard> shard(&plan.shards[rank], 1);
+    ASSIGN_OR_RETURN(const int64_t bytes, Adapter::Bytes(files.modules(), plan.config, shard));
+    plan.adapter_bytes += bytes;
+    plan.adapter_slots[rank].push_back(bytes);
   }
+  return absl::OkStatus();
+}
+
+// The same for all of the options, and what those that are read later may take.
+absl::Status ReadAdapters(const LoadOptions& options, LoadPlan& plan) {
+  plan.adapter_slots.resize(plan.shards.size());
+  for (const AdapterSource& source : options.adapters) {
+    RETURN_IF_ERROR(AdapterError(source.name, ReadAdapter(source, plan)));
+  }
+  const AdapterLimits limits = LimitsOf(options);
   plan.adapter_bytes +=
-      AdapterPool::MostBytes(plan.config, plan.shards, LimitsOf(options), options.adapters.size());
+      AdapterPool::MostBytes(plan.config, plan.shards, limits, options.adapters.size());
+  if (limits.most == 0) return absl::OkStatus();
+  // Any of those may come in place of an adapter of the options that was unloaded.
+  for (size_t rank = 0; rank < plan.shards.size(); ++rank) {
+    const int64_t most = Adapter::MostBytes(
+        plan.config, std::span<const Shard>(&plan.shards[rank], 1), limits.max_rank);
+    std::vector<int64_t>& slots = plan.adapter_slots[rank];
+    slots.resize(std::max(slots.size(), limits.most));
+    for (int64_t& bytes : slots) bytes = std::max(bytes, most);
+  }
   return absl::OkStatus();
 }
 
@@ -119,6 +138,12 @@ absl::Status CheckRange(const std::string& option, int64_t value, int64_t min, i
 
 int64_t BlocksWithoutBytes(int64_t min_blocks) { return std::max<int64_t>(min_blocks, 1 << 18); }
 
+int64_t LoadPlan::AdapterCopyBytes(size_t rank, const kernels::Device& device) const {
+  if (device.SharesHostMemory()) return 0;
+  const std::vector<int64_t>& slots = adapter_slots[rank];
+  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
+}
+
 int64_t LoadPlan::BlockBytes(const Shard& shard, int block_size) const {
   return KvCache::BlockBytes(KvCache::Shapes(config, shard, types.kv), block_size);
 }
@@ -150,11 +175,6 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const LoadOptions& options, int num_ranks)
   RETURN_IF_ERROR(CheckRange("threads", options.device.num_threads, 1, kMaxThreads));
   RETURN_IF_ERROR(CheckRange("block_size", options.kv.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("max_batch_tokens", options.max_batch_tokens, 1, kMaxBatchTokens));
-  if (options.has_adapters() && options.device.device != "cpu") {
-    return absl::UnimplementedError(absl::StrCat(
-        options.adapters.empty() ? "--lora_root" : "--lora_adapter",
-        ": adapters are computed on the CPU alone, and the device is ", options.device.device));
-  }
   ASSIGN_OR_RETURN(ModelConfig config,
                    ReadModelConfig(options.source.dir, options.source.allow_unread));
   if (options.source.max_context_tokens != 0) {

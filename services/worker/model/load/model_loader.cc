@@ -123,6 +123,10 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
     digest_weights();  // names the files of the cache
     cache.emplace(options_.source.weights_cache, loaded);
   }
+  std::vector<std::shared_ptr<const Adapter>> loaded_adapters;
+  for (const LoadedAdapter& adapter : model_.adapters) {
+    loaded_adapters.push_back(adapter.lease->adapter);
+  }
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ModelRunner>> runners,
                    MakeOnAllRanks<std::unique_ptr<ModelRunner>>(
                        ranks.size(),
@@ -138,6 +142,8 @@ absl::Status ModelLoader::LoadWeights(std::vector<kernels::Replica::Rank> ranks)
                               .max_rows = options_.max_batch_tokens,
                               .reads_states = options_.reads_states,
                               .adapters = model_.adapter_pool,
+                              .adapter_slots = plan_.adapter_slots[rank],
+                              .loaded_adapters = loaded_adapters,
                               .graphs = options_.device.graphs,
                               .num_threads = NumThreads(rank),
                               .weights_cache = cache.has_value() ? &*cache : nullptr},
@@ -209,6 +215,8 @@ absl::StatusOr<LoadedModel> ModelLoader::MakeKvCache(int num_blocks) && {
 }
 
 absl::Status ModelLoader::RunWarmUp(int num_blocks) {
+  std::vector<int32_t> adapters;
+  for (const LoadedAdapter& adapter : model_.adapters) adapters.push_back(adapter.lease->id);
   return WarmUp(*model_.executor,
                 {.max_rows = options_.max_batch_tokens,
                  .max_sequences = options_.warm_up_sequences,
@@ -218,6 +226,7 @@ absl::Status ModelLoader::RunWarmUp(int num_blocks) {
                  .has_mtp = plan_.config.reads_mtp,
                  .has_states = plan_.config.has_states(),
                  .reads_states = options_.reads_states,
+                 .adapters = std::move(adapters),
                  .on_stuck = options_.on_stuck},
                 [&](int rows) { return runners_[0]->UsesGraphs(rows); });
 }

@@ -83,6 +83,11 @@ class SparePlan {
       plan_.bias_begin[i + 1] = static_cast<int32_t>(plan_.biases.size());
     }
   }
+  // Gives the sequence that was added last an adapter.
+  void Adapt(int32_t adapter) {
+    plan_.adapters.resize(plan_.sequence_ids.size(), kNoAdapter);
+    plan_.adapters.back() = adapter;
+  }
   void Copy() { plan_.block_copies.push_back({options_.spare_block, options_.spare_block}); }
   // Makes it a plan of the MTP module, behind the same rows of the model.
   SparePlan& OfModule() {
@@ -176,6 +181,15 @@ absl::Status WarmUp(Executor& executor, const WarmUpOptions& options,
     SparePlan prompt(options, most_blocks);
     prompt.Add(rows, /*samples_all=*/false);
     RETURN_IF_ERROR(RunBoth(executor, prompt, options));
+  }
+  if (!options.adapters.empty()) {
+    SparePlan adapted(options, most_blocks);
+    const auto sequences = static_cast<size_t>(std::min(options.max_rows, options.max_sequences));
+    for (size_t i = 0; i < std::min(sequences, options.adapters.size()); ++i) {
+      adapted.Add(1, /*samples_all=*/false);
+      adapted.Adapt(options.adapters[i]);
+    }
+    RETURN_IF_ERROR(Run(executor, {&adapted}, options));
   }
   std::vector<int> columns = AllPaddedBlocks(most_blocks);
   std::vector<int> rows = AllPaddedRows(options.max_sequences, options.max_rows);

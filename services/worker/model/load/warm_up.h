@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -17,8 +19,9 @@ struct WarmUpOptions {
   int block_size = 16;
   int spare_block = 0;   // block of the KV cache that no request reads
   bool has_mtp = false;  // plans of the module for multi-token prediction come behind the model's
-  bool has_states = false;    // the model has layers with state
-  bool reads_states = false;  // steps read states and sample nothing
+  bool has_states = false;        // the model has layers with state
+  bool reads_states = false;      // steps read states and sample nothing
+  std::vector<int32_t> adapters;  // that requests may name from the beginning
   // Called by another thread when a step has run for step_limit, and ends the process. The limit
   // leaves time to compile kernels for a device that the build does not know. Null: no limit.
   std::function<void(const absl::Status&)> on_stuck;

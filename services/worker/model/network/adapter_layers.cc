@@ -18,7 +18,7 @@ void AdapterLayers::Add(int layer, AdapterInput input, kernels::Tensor x,
   if (!Changes(layer, input)) return;
   const int64_t whole[] = {0, x.cols()};
   const kernels::Tensor inner = Shrink(layer, input, x, whole);
-  for (const Output& output : outputs) Expand(layer, output.matrix, inner, output.out);
+  for (const Output& output : outputs) Expand(layer, output, inner);
 }
 
 void AdapterLayers::AddSplitK(int layer, AdaptedMatrix matrix, kernels::Tensor x,
@@ -27,7 +27,7 @@ void AdapterLayers::AddSplitK(int layer, AdaptedMatrix matrix, kernels::Tensor x
   if (!Changes(layer, input)) return;
   const kernels::Tensor inner = Shrink(layer, input, x, splits);
   comm_.AllReduceSum(inner);
-  Expand(layer, matrix, inner, sum);
+  Expand(layer, {matrix, sum}, inner);
 }
 
 kernels::Tensor AdapterLayers::Shrink(int layer, AdapterInput input, kernels::Tensor x,
@@ -43,21 +43,21 @@ kernels::Tensor AdapterLayers::Shrink(int layer, AdapterInput input, kernels::Te
     shrink_groups_.push_back({group.begin, group.end, a});
   }
   kernels::Tensor inner = inner_;
-  inner.shape = {static_cast<int64_t>(rows_->rows.size()), width, 1};
+  inner.shape = {rows_->rows.size(), width, 1};
   CONTINUO_CHECK(inner.size() <= inner_.size());
   device_.ops().adapters->Shrink(inner, x, rows_->rows, shrink_groups_, splits);
   return inner;
 }
 
-void AdapterLayers::Expand(int layer, AdaptedMatrix matrix, kernels::Tensor inner,
-                           kernels::Tensor out) {
+void AdapterLayers::Expand(int layer, const Output& output, kernels::Tensor inner) {
   expand_groups_.clear();
   for (const AdapterRows::Group& group : rows_->groups) {
-    const AdapterLayer::Expansion& own = group.layers[static_cast<size_t>(layer)].b_of(matrix);
+    const AdapterLayer::Expansion& own =
+        group.layers[static_cast<size_t>(layer)].b_of(output.matrix);
     if (own.b.size() == 0) continue;
-    expand_groups_.push_back({group.begin, group.end, own.b, own.first, own.factor});
+    expand_groups_.push_back({group.begin, group.end, own.b, own.first, own.factor, output.column});
   }
-  device_.ops().adapters->Expand(out, inner, rows_->rows, expand_groups_);
+  device_.ops().adapters->Expand(output.out, inner, rows_->rows, expand_groups_);
 }
 
 }  // namespace continuo::model

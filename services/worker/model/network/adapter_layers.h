@@ -18,9 +18,9 @@ namespace continuo::model {
 struct AdapterRows {
   struct Group {
     int64_t begin = 0, end = 0;            // of `rows`
-    std::span<const AdapterLayer> layers;  // of this rank
+    std::span<const AdapterLayer> layers;  // of this rank, in the device's memory
   };
-  std::vector<int32_t> rows;
+  kernels::Tensor rows;  // i32 [entries], in the device's memory
   std::vector<Group> groups;
 };
 
@@ -41,10 +41,11 @@ class AdapterLayers {
   // Returns whether a row's adapter changes a matrix of the layer that reads this input.
   bool Changes(int layer, AdapterInput input) const;
 
-  // A matrix's product, [rows, its columns of this rank].
+  // A matrix's product: its columns of this rank, from `column` of `out` on.
   struct Output {
     AdaptedMatrix matrix;
     kernels::Tensor out;
+    int64_t column = 0;
   };
   // Adds to the products of the matrices that read `input`, whose rows are x, what adapters make of
   // x. Every rank has x whole.
@@ -58,7 +59,7 @@ class AdapterLayers {
   // Multiplies x with the As; returns the products, of all rows with an adapter.
   kernels::Tensor Shrink(int layer, AdapterInput input, kernels::Tensor x,
                          std::span<const int64_t> splits);
-  void Expand(int layer, AdaptedMatrix matrix, kernels::Tensor inner, kernels::Tensor out);
+  void Expand(int layer, const Output& output, kernels::Tensor inner);
 
   kernels::Device& device_;
   kernels::Communicator& comm_;

@@ -86,11 +86,15 @@ void AttentionLayers::WriteKeysAndValues(const LayerWeights& w, int layer,
   }
   const kernels::PagedKv kv = Kv(layer, step);
   if (w.qkv.data.size() > 0) {
-    // Devices with adapters do not join heads.
-    CONTINUO_CHECK(!adapters_.Changes(layer, AdapterInput::kAttention));
     const std::array<kernels::Product, 2> joined = {
         {{b.qkv, w.qkv, w.qkv_bias}, {b.output_gate, w.output_gate, {}}}};
     ops_.matmul.MatMuls(input, std::span(joined).first(config_.output_gate ? 2 : 1));
+    const int64_t q_width = b.q.cols(), kv_width = (b.qkv.cols() - q_width) / 2;
+    adapters_.Add(layer, AdapterInput::kAttention, input.x,
+                  {{AdaptedMatrix::kQ, b.qkv},
+                   {AdaptedMatrix::kK, b.qkv, q_width},
+                   {AdaptedMatrix::kV, b.qkv, q_width + kv_width},
+                   {AdaptedMatrix::kOutputGate, b.output_gate}});
     ops_.attention.RotateJoinedAndWriteKv(kv, b.q, b.qkv, step.kv_slots, rotation);
     return;
   }

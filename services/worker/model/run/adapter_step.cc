@@ -8,8 +8,20 @@
 
 namespace continuo::model {
 
+absl::Status AdapterStep::Reserve(int max_rows, std::span<const int64_t> slot_bytes,
+                                  std::span<const std::shared_ptr<const Adapter>> loaded) {
+  for (DeviceArray& array : row_arrays_) {
+    RETURN_IF_ERROR(array.Reserve(static_cast<size_t>(max_rows)));
+  }
+  RETURN_IF_ERROR(adapters_.Reserve(slot_bytes));
+  for (const std::shared_ptr<const Adapter>& adapter : loaded) {
+    RETURN_IF_ERROR(adapters_.Find(adapter).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wanted,
-                              const AdapterPool& pool, int rank) {
+                              const AdapterPool& pool) {
   Release();
   entries_.clear();
   adapter_of_row_.assign(plan.token_ids.size(), kNoAdapter);
@@ -20,37 +32,39 @@ absl::Status AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wan
       entries_.push_back({plan.adapters[s], row});
     }
   }
-  RETURN_IF_ERROR(Group(pool, rank, rows_));
+  RETURN_IF_ERROR(Group(pool, row_arrays_[0], rows_));
   entries_.clear();
   for (size_t i = 0; i < wanted.size(); ++i) {
     const int32_t adapter = adapter_of_row_[static_cast<size_t>(wanted[i])];
     if (adapter != kNoAdapter) entries_.push_back({adapter, static_cast<int32_t>(i)});
   }
-  return Group(pool, rank, wanted_);
+  return Group(pool, row_arrays_[1], wanted_);
 }
 
 void AdapterStep::Release() {
   for (AdapterRows* const rows : {&rows_, &wanted_}) {
-    rows->rows.clear();
+    rows->rows = {};
     rows->groups.clear();
   }
   held_.clear();
 }
 
-absl::Status AdapterStep::Group(const AdapterPool& pool, int rank, AdapterRows& rows) {
-  rows.rows.clear();
+absl::Status AdapterStep::Group(const AdapterPool& pool, DeviceArray& array, AdapterRows& rows) {
   rows.groups.clear();
+  row_ids_.clear();
   std::ranges::sort(entries_);
   for (size_t begin = 0; begin < entries_.size();) {
     const int32_t adapter = entries_[begin].adapter;
     const auto first = static_cast<int64_t>(begin);
     for (; begin < entries_.size() && entries_[begin].adapter == adapter; ++begin) {
-      rows.rows.push_back(entries_[begin].row);
+      row_ids_.push_back(entries_[begin].row);
     }
     ASSIGN_OR_RETURN(std::shared_ptr<const Adapter> found, pool.Find(adapter));
     held_.push_back(std::move(found));
-    rows.groups.push_back({first, static_cast<int64_t>(begin), held_.back()->layers(rank)});
+    ASSIGN_OR_RETURN(const std::span<const AdapterLayer> layers, adapters_.Find(held_.back()));
+    rows.groups.push_back({first, static_cast<int64_t>(begin), layers});
   }
+  ASSIGN_OR_RETURN(rows.rows, array.Upload(row_ids_));
   return absl::OkStatus();
 }
 

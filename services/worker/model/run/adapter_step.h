@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/device.h"
 #include "services/worker/model/adapter/adapter_pool.h"
 #include "services/worker/model/network/adapter_layers.h"
+#include "services/worker/model/run/device_adapters.h"
+#include "services/worker/model/run/device_array.h"
 #include "services/worker/model/step_plan.h"
 
 namespace continuo::model {
@@ -17,10 +21,17 @@ namespace continuo::model {
 // released, or the next step is set. One thread at a time.
 class AdapterStep {
  public:
-  // Reads the adapters of a plan. `wanted` are its distinct sampled rows, ascending. Internal where
-  // `pool` has not every adapter that the plan names.
-  absl::Status Set(const StepPlan& plan, std::span<const int32_t> wanted, const AdapterPool& pool,
-                   int rank);
+  // The device outlives this.
+  AdapterStep(kernels::Device& device, int rank)
+      : adapters_(device, rank), row_arrays_{DeviceArray(device), DeviceArray(device)} {}
+
+  // Takes memory for steps of max_rows rows, and as DeviceAdapters::Reserve. The adapters in
+  // `loaded` get the slots that fit them best.
+  absl::Status Reserve(int max_rows, std::span<const int64_t> slot_bytes,
+                       std::span<const std::shared_ptr<const Adapter>> loaded);
+  // Reads the adapters of a plan, whose step is enqueued next. `wanted` are its distinct sampled
+  // rows, ascending. Internal where `pool` has not every adapter that the plan names.
+  absl::Status Set(const StepPlan& plan, std::span<const int32_t> wanted, const AdapterPool& pool);
   // The step is over: nothing reads its adapters any more.
   void Release();
 
@@ -34,9 +45,12 @@ class AdapterStep {
     int32_t adapter = 0, row = 0;
     friend auto operator<=>(const Entry&, const Entry&) = default;
   };
-  absl::Status Group(const AdapterPool& pool, int rank, AdapterRows& rows);
+  absl::Status Group(const AdapterPool& pool, DeviceArray& array, AdapterRows& rows);
 
+  DeviceAdapters adapters_;
+  std::array<DeviceArray, 2> row_arrays_;  // of rows_ and wanted_
   std::vector<Entry> entries_;
+  std::vector<int32_t> row_ids_;  // of a group's entries, while they are uploaded
   std::vector<int32_t> adapter_of_row_;
   std::vector<std::shared_ptr<const Adapter>> held_;
   AdapterRows rows_, wanted_;

@@ -32,6 +32,7 @@ ModelRunner::ModelRunner(const ModelConfig& config, const ModelRunnerOptions& op
       communicator_(std::move(communicator)),
       step_arrays_(*device_),
       block_copies_(*device_),
+      adapters_(*device_, shard_.rank),
       words_(config.encoder.num_token_types > 0),
       sampler_(*device_, config.vocab_size, options.num_threads),
       states_out_(*device_, options.activations, config.hidden_size) {}
@@ -84,6 +85,10 @@ absl::Status ModelRunner::ReserveSamples() {
   RETURN_IF_ERROR(block_copies_.Reserve(2 * rows));
   recycled_.token_ids.reserve(rows);
   recycled_.scores.reserve(rows);
+  if (options_.adapters != nullptr) {
+    RETURN_IF_ERROR(
+        adapters_.Reserve(options_.max_rows, options_.adapter_slots, options_.loaded_adapters));
+  }
   if (options_.reads_states && samples_here()) {
     RETURN_IF_ERROR(states_out_.Reserve(options_.max_rows));
   }
@@ -196,7 +201,9 @@ void ModelRunner::CheckPlan(const StepPlan& plan) {
 std::optional<PlanWords::Padding> ModelRunner::PaddingOf(const Step& step) const {
   const StepPlan& plan = *step.plan;
   const int rows = plan.num_rows();
-  const bool decodes = rows > 0 && !plan.is_mtp() && rows == plan.num_seqs() &&
+  // Ops of adapters are launched with the adapters that a step has.
+  const bool decodes = rows > 0 && !plan.is_mtp() && plan.adapters.empty() &&
+                       rows == plan.num_seqs() &&
                        step.distinct_rows.size() == plan.token_ids.size();
   if (!decodes) return std::nullopt;
   const int most_blocks = (config_.context_length + options_.block_size - 1) / options_.block_size;
@@ -238,7 +245,7 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   if (step.kv.num_decodes == of.plan->num_seqs()) step.kv.num_decodes += padding.num_sequences;
   step.is_capturable = graph_padding.has_value();
   if (!of.plan->adapters.empty()) {
-    RETURN_IF_ERROR(adapters_.Set(*of.plan, of.distinct_rows, *options_.adapters, shard_.rank));
+    RETURN_IF_ERROR(adapters_.Set(*of.plan, of.distinct_rows, *options_.adapters));
     step.adapters = adapters_.rows();
     step.wanted_adapters = adapters_.wanted();
   }

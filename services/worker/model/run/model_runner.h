@@ -39,6 +39,9 @@ struct ModelRunnerOptions {
   int max_rows = 0;                             // of one step
   bool reads_states = false;                    // plans may read states (kReadState)
   std::shared_ptr<const AdapterPool> adapters;  // of those that plans may name; null: none
+  std::vector<int64_t> adapter_slots;           // as DeviceAdapters::Reserve takes them
+  // Those that are in the pool from the beginning.
+  std::vector<std::shared_ptr<const Adapter>> loaded_adapters;
   bool graphs = true;   // replay steps that decode as graphs, where possible
   int num_threads = 1;  // that the device has for ParallelFor
   const WeightsCache* weights_cache = nullptr;  // as Weights::Load takes it; for Make alone

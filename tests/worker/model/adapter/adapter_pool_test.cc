@@ -6,9 +6,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "services/worker/model/load/load_plan.h"
 #include "services/worker/model/load/model_loader.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_adapter.h"
@@ -17,6 +19,7 @@
 namespace continuo::model {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::TempFolder;
 using testing::TinyModel;
 
@@ -178,10 +181,33 @@ TEST(AdapterPoolTest, TheLoaderReservesTheRoom) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->adapter_pool->NumInMemory(), 1u);
   EXPECT_TRUE(loaded->adapter_pool->HasRoom());
-  options.adapters.clear();
-  options.device.device = "cuda:0";
-  const absl::Status refused = EstimateLoad(options).status();
-  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("--lora_root"));
+}
+
+// Each rank has a slot for each adapter that may be in memory, of its own part of one of the
+// largest rank, or of a larger one that is loaded.
+TEST(AdapterPoolTest, TheLoaderPlansCopiesForDevicesWithMemory) {
+  const TinyModel model;
+  const TempFolder folder;
+  testing::WriteTinyAdapter(model.dir(), folder.path() / "a", {.rank = 24});
+  LoadOptions options = {.source = {.dir = model.dir()},
+                         .adapters = {{"first", (folder.path() / "a").string()}}};
+  const auto config = ReadModelConfig(model.dir());
+  const auto most = [&](int rank, int adapter_rank) {
+    const Shard shard = MakeShard(*config, rank, 2);
+    return Adapter::MostBytes(*config, std::span(&shard, 1), adapter_rank);
+  };
+  auto plan = MakeLoadPlan(options, 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(plan->adapter_slots[static_cast<size_t>(rank)], ElementsAre(most(rank, 24)));
+  }
+  options.run_time_adapters = {.root = folder.path().string(), .most = 3, .max_rank = 16};
+  plan = MakeLoadPlan(options, 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(plan->adapter_slots[static_cast<size_t>(rank)],
+                ElementsAre(most(rank, 24), most(rank, 16), most(rank, 16)));
+  }
 }
 
 TEST(AdapterPoolTest, TheLoaderCountsAndNamesAdapters) {
