@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The stock clients that tests/e2e/clients and tests/e2e/agents run, in pinned versions, into build/clients: about
-# 3 GB, a few minutes. Safe to run again: what is there in the pinned versions stays.
+# 4 GB, a few minutes. Safe to run again: what is there in the pinned versions stays.
 #
 #   python  526 MB  guidance, langchain-openai, litellm, llama-index, llm, openai, pydantic-ai
 #   aider   544 MB  aider-chat, which pins all that it uses
 #   inference 352 MB  kserve, tritonclient
 #   smg     153 MB  smg, a gateway for vLLM
+#   litellm_proxy 455 MB  LiteLLM's proxy, without polars, pyroscope-io and litellm-enterprise
+#   open_webui 600 MB  Open WebUI, without the packages that its slim variant leaves out (torch and the like, 5 GB)
 #   load    812 MB  aiperf, guidellm 0.3 (later ones need PyTorch with CUDA, several GB)
 #   loops    78 MB  instructor, openai-agents, which need other versions than those in python
 #   node    138 MB  ai, @anthropic-ai/sdk, eventsource, @langchain/anthropic, @langchain/openai, openai, zod; they need
@@ -27,7 +29,7 @@ is_new() {
   ! cat "$@" | cmp -s - "$clients/$name/installed.txt"
 }
 
-for name in python aider inference smg load loops; do
+for name in python aider inference smg litellm_proxy open_webui load loops; do
   is_new $name $source/$name.txt || continue
   if ! [ -x $clients/uv/bin/uv ]; then
     /usr/bin/python3 -m venv --clear $clients/uv
