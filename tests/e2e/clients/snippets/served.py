@@ -29,16 +29,18 @@ QUERY, DOCUMENTS = "Who lives in Oslo?", ["Jonas plays the cello.", "Mira lives 
 START_TIMEOUT_S = 400
 
 
-def ask(url, body=None, key=KEY):
-    """The answer to plain HTTP, as text."""
-    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(),
-                                     {"Content-Type": "application/json", "Authorization": "Bearer " + key})
+def ask(url, body=None, key=KEY, model=None):
+    """The answer to plain HTTP, as text; `model` as Envoy AI Gateway's filter tells it to the routes."""
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+    if model is not None:
+        headers["x-ai-eg-model"] = model
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=240) as response:
         return response.read().decode()
 
 
-def ask_json(url, body=None, key=KEY):
-    return json.loads(ask(url, body, key))
+def ask_json(url, body=None, key=KEY, model=None):
+    return json.loads(ask(url, body, key, model))
 
 
 def streamed(events):
@@ -137,13 +139,18 @@ class SnippetsTest(unittest.TestCase):
         return run.stdout
 
     def start(self, name, places, is_ready, environment, more=""):
-        """Runs a block of shell that starts a server, in a folder of its own, until the test ends; `more` is for what the
-        page leaves to defaults that two tests cannot share."""
+        """Runs a block of shell that starts a server; `more` is for what the page leaves to defaults that two tests
+        cannot share."""
         text = placed(name, places).rstrip("\n") + more
+        self.start_program(name, ["bash", "-ec", text], is_ready, environment)
+
+    def start_program(self, name, command, is_ready, environment=None):
+        """Runs it until the test ends, with what it starts."""
         log = tempfile.TemporaryFile("w+")
         self.addCleanup(log.close)
-        process = subprocess.Popen(["bash", "-ec", text], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                                   cwd=self.folder, env=environment, start_new_session=True)
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log,
+                                   stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True,
+                                   env=environment or self.environment())
 
         def stop():
             try:

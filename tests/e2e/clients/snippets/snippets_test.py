@@ -3,13 +3,18 @@
 """Each block of docs/snippets.md does what it says: it is taken from the page, pointed at a fleet and run, and its answer
 is that of plain HTTP, which is that of gRPC."""
 import ast
+import json
 import pathlib
 import shutil
 import sys
 import unittest
+import urllib.error
+
+import yaml
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from served import *  # noqa: E402, F403
+import ai_gateway  # noqa: E402
 import page  # noqa: E402
 
 VENV = pathlib.Path(sys.executable)  # the tests' own packages
@@ -145,6 +150,70 @@ class GatewaysTest(SnippetsTest):
                    self.environment(INSTALLED / "smg/bin"),
                    f" --host 127.0.0.1 --prometheus-host 127.0.0.1 --prometheus-port {metrics}")
         self.check_chat(url + "/v1/chat/completions", KEY)
+
+
+class ResourcesTest(SnippetsTest):
+    """Resources of Kubernetes, without a cluster."""
+
+    @installed("inference", "this client")
+    @shows("kserve-runtime")
+    def test_kserve(self):
+        file = self.folder / "kserve.yaml"
+        file.write_text(page.blocks(page.PAGE.read_text(encoding="utf-8"))["kserve-runtime"])
+        checker = [str(INFERENCE), str(HERE / "kserve_members.py")]
+        self.assertGreater(int(subprocess.run([*checker, file], capture_output=True, text=True, check=True).stdout), 40)
+        wrong = self.folder / "wrong.yaml"
+        wrong.write_text(file.read_text().replace("storageUri", "storageURI"))
+        told = subprocess.run([*checker, wrong], capture_output=True, text=True)
+        self.assertEqual(told.returncode, 1)
+        self.assertIn("spec.predictor.model.storageURI", told.stderr)
+
+        runtime, service = yaml.safe_load_all(file.read_text())
+        model = service["spec"]["predictor"]["model"]
+        self.assertEqual(model["runtime"], runtime["metadata"]["name"])
+        self.assertIn(model["modelFormat"]["name"], [f["name"] for f in runtime["spec"]["supportedModelFormats"]])
+        containers = {container["name"]: container for container in runtime["spec"]["containers"]}
+        worker, gateway = containers["kserve-container"], containers["transformer-container"]
+        # As KServe does: the model lies at /mnt/models, and its service bears the name.
+        folder, *flags = (argument.replace("{{.Name}}", service["metadata"]["name"]) for argument in worker["args"])
+        self.assertEqual(folder, "--model=/mnt/models")
+        worker = self.start_worker(fleet.DEMO_MODEL, *flags)
+        self.assertEqual(gateway["args"], ["--workers=localhost:50051"])
+        gateway = fleet.start_gateway([worker])
+        self.addCleanup(gateway.kill)
+        path = containers["transformer-container"]["readinessProbe"]["httpGet"]["path"]
+        fleet.wait_until(lambda: self.status(f"http://{gateway.http_address}{path}") == 200, "a worker")
+        printed = self.run_snippet("kserve", [INFERENCE], {"localhost:8080": gateway.http_address})
+        self.assertEqual(printed, self.completion() + "\n")
+
+    @staticmethod
+    def status(url):
+        try:
+            with urllib.request.urlopen(url, timeout=10) as response:
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    @installed("envoy", "Envoy")
+    @shows("envoy-ai-gateway")
+    def test_envoy_ai_gateway(self):
+        host, port = self.gateway.http_address.split(":")
+        text = placed("envoy-ai-gateway", {"llm-continuo-gateway.llm.svc.cluster.local, port: 8080": f"{host}, port: {port}"})
+        listens = fleet.free_port()
+        file = self.folder / "envoy.json"
+        file.write_text(json.dumps(ai_gateway.envoy_configuration(list(yaml.safe_load_all(text)), listens)))
+        url = f"http://127.0.0.1:{listens}"
+        self.start_program("Envoy", [INSTALLED / "envoy/bin/envoy", "-c", file, "--use-dynamic-base-id", "--concurrency", "1"],
+                           lambda: self.status(url) == 404)
+        body = {"model": MODEL, "messages": STORY, **SAMPLING}
+        expected = self.story()
+        chat = url + "/v1/chat/completions"
+        self.assertEqual(ask_json(chat, body, "none", MODEL)["choices"][0]["message"]["content"], expected)
+        self.assertEqual(streamed(ask(chat, {**body, "stream": True}, "none", MODEL)), expected)
+        entries = ask_json(url + "/v1/embeddings", {"model": EMBEDDINGS, "input": TEXTS}, "none", EMBEDDINGS)["data"]
+        self.assertEqual(float32(entry["embedding"] for entry in entries), self.vectors())
+        with self.assertRaises(urllib.error.HTTPError):
+            ask(chat, body, "none", "another")
 
 
 if __name__ == "__main__":
