@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration of Envoy's for the resources of Envoy AI Gateway: its route becomes one by the header x-ai-eg-model, into
-which it writes the model of the body, to the backend's address with the host name of that, its path as it is and the
-key of the policy in `authorization`."""
+"""A configuration of Envoy's for the resources of Envoy AI Gateway: its route becomes one by the header x-ai-eg-model,
+into which it writes the model of the body, to the backend's address with the host name of that, its path as it is and
+the key of the policy in `authorization`."""
 
 
 def named(resources, kind, reference):
@@ -40,12 +40,13 @@ def envoy_configuration(resources, port):
                                             "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}],
                 "route": {"cluster": backend["metadata"]["name"], "auto_host_rewrite": True,
                           "timeout": rule["timeouts"]["request"]}})
+    filters = "type.googleapis.com/envoy.extensions.filters"
     manager = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": filters + ".network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "http",
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
         "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}]}
+            "@type": filters + ".http.router.v3.Router"}}]}
     listener = {"name": "http", "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
                 "filter_chains": [{"filters": [{"name": "envoy.filters.network.http_connection_manager",
                                                 "typed_config": manager}]}]}

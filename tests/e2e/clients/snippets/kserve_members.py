@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fails for a member of KServe's resources in the file argv[1] that kserve's own types do not have, or whose kind of value
-is another one; run with the Python that has kserve."""
+"""Fails for a member of KServe's resources in the file argv[1] that kserve's own types do not have, or whose kind of
+value is another one; run with the Python that has kserve."""
 import re
 import sys
 

@@ -35,8 +35,8 @@ def blocks(text):
 
 
 def placed(name, places):
-    """The block of that name with the real address, or port, for each that is written. All of them have to be there, and
-    no other address of this machine."""
+    """The block of that name with the real address, or port, for each that is written. All of them have to be there,
+    and no other address of this machine."""
     text = blocks(PAGE.read_text(encoding="utf-8"))[name]
     for written, real in places.items():
         if written not in text:

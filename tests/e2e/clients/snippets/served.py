@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet that docs/snippets.md speaks of, what it answers to plain HTTP and gRPC, and how a block is run against it."""
+"""The fleet that docs/snippets.md speaks of, what it answers to plain HTTP and gRPC, and how a block is run."""
 import json
 import os
 import pathlib
@@ -88,7 +88,8 @@ class SnippetsTest(unittest.TestCase):
 
     def generated(self, request):
         """The text of a generation over gRPC."""
-        request.model, request.stopping.max_tokens, request.sampling.seed = MODEL, SAMPLING["max_tokens"], SAMPLING["seed"]
+        request.model = MODEL
+        request.stopping.max_tokens, request.sampling.seed = SAMPLING["max_tokens"], SAMPLING["seed"]
         return self.client.generate(request, metadata=(("authorization", "Bearer " + KEY),)).text[0]
 
     def story(self, **sampling):

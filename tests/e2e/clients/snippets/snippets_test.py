@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each block of docs/snippets.md does what it says: it is taken from the page, pointed at a fleet and run, and its answer
-is that of plain HTTP, which is that of gRPC."""
+"""Each block of docs/snippets.md does what it says: it is taken from the page, pointed at a fleet and run, and its
+answer is that of plain HTTP, which is that of gRPC."""
 import ast
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 import unittest
 import urllib.error
+import urllib.request
 
 import yaml
 
@@ -198,13 +200,14 @@ class ResourcesTest(SnippetsTest):
     @shows("envoy-ai-gateway")
     def test_envoy_ai_gateway(self):
         host, port = self.gateway.http_address.split(":")
-        text = placed("envoy-ai-gateway", {"llm-continuo-gateway.llm.svc.cluster.local, port: 8080": f"{host}, port: {port}"})
+        written = "llm-continuo-gateway.llm.svc.cluster.local, port: 8080"
+        text = placed("envoy-ai-gateway", {written: f"{host}, port: {port}"})
         listens = fleet.free_port()
         file = self.folder / "envoy.json"
         file.write_text(json.dumps(ai_gateway.envoy_configuration(list(yaml.safe_load_all(text)), listens)))
         url = f"http://127.0.0.1:{listens}"
-        self.start_program("Envoy", [INSTALLED / "envoy/bin/envoy", "-c", file, "--use-dynamic-base-id", "--concurrency", "1"],
-                           lambda: self.status(url) == 404)
+        envoy = [INSTALLED / "envoy/bin/envoy", "-c", file, "--use-dynamic-base-id", "--concurrency", "1"]
+        self.start_program("Envoy", envoy, lambda: self.status(url) == 404)
         body = {"model": MODEL, "messages": STORY, **SAMPLING}
         expected = self.story()
         chat = url + "/v1/chat/completions"
