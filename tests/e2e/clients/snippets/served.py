@@ -134,7 +134,7 @@ class SnippetsTest(unittest.TestCase):
         """What a block prints, as a file of that suffix behind a command."""
         script = self.folder / f"snippet-{name}{suffix}"  # a name that no module has
         script.write_text(placed(name, places))
-        run = subprocess.run([str(word) for word in (*command, script)], capture_output=True, text=True, timeout=240,
+        run = subprocess.run([str(word) for word in (*command, script)], capture_output=True, text=True, timeout=480,
                              stdin=subprocess.DEVNULL, cwd=self.folder, env=self.environment())
         self.assertEqual(run.returncode, 0, run.stdout[-3000:] + run.stderr[-6000:])
         return run.stdout

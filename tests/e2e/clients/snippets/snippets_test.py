@@ -71,7 +71,7 @@ class LibrariesTest(SnippetsTest):
     @installed("python", "this client")
     @shows("langchain", "llama-index", "litellm")
     def test_answers(self):
-        for name, sampling in (("langchain", {}), ("llama-index", {"temperature": 0.1}), ("litellm", {})):
+        for name, sampling in (("langchain", {}), ("llama-index", {"temperature": 0.8}), ("litellm", {})):
             with self.subTest(name):
                 self.assertEqual(self.run_snippet(name, [PYTHON], self.http), self.story(**sampling) + "\n")
 
