@@ -68,7 +68,8 @@ class ScoreHead {
   Pooling pooling_ = Pooling::kLast;
   int num_token_types_ = 0;
   std::optional<DenseLayer> dense_;  // in front of the product
-  // Of the norm behind `dense_`, [hidden] each; empty: there is none.
+  // The gain and the shift of the norm behind `dense_` have [hidden] values each, or none where
+  // there is no norm.
   std::vector<float> gain_, shift_;
   double norm_eps_ = 0;
   std::vector<float> relevant_;    // [hidden]

@@ -10,8 +10,8 @@
 
 namespace continuo::embedding {
 
-// Of a linear layer on one vector. kGelu is that of the error function, kGeluTanh its
-// approximation.
+// A linear layer on one vector ends with one. kGelu is the GELU of the error function, kGeluTanh is
+// its approximation.
 enum class Activation : uint8_t { kIdentity, kTanh, kGelu, kGeluTanh };
 
 // Which of a text's states make its vector: that behind the last token or behind the first one

@@ -40,8 +40,8 @@ struct Request {
   std::string label;  // the client's request_id, for WatchSteps and logs
   std::string tenant;
   std::vector<int32_t> prompt;  // at least one token, at most the context
-  // Of each token of the prompt, the part of the text that it counts to (StepPlan::token_types).
-  // Empty: 0 for all, and always so without EngineOptions::whole_prompts.
+  // The part of the text that each token of the prompt counts to (StepPlan::token_types). Empty: 0
+  // for all, and always so without EngineOptions::whole_prompts.
   std::vector<int32_t> token_types;
   // Empty, or one entry for each sequence. Received tokens count as computed input, for limits and
   // for penalties, and are not reported again.

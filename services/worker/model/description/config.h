@@ -207,9 +207,10 @@ struct ScoreHeadConfig {
     kPrediction   // ModernBERT: head.dense, an activation, head.norm
   };
   Form form = Form::kNone;
-  // Of an encoder: it reads the mean of all states, not the first one. A decoder's reads the last.
+  // An encoder's head reads the mean of all states instead of the first one. A decoder's head reads
+  // the last one.
   bool reads_mean = false;
-  // Of kPrediction.
+  // What kPrediction has beside its form: a bias of head.dense, and the activation behind it.
   bool dense_bias = false;
   Activation activation = Activation::kGeluErf;
 };
@@ -314,7 +315,7 @@ struct ModelConfig {
   // The files have parts that this model is not made of, such as towers for images: their tensors
   // are skipped by name (tensor_names.h).
   bool is_text_part = false;
-  // Of a class for sequence classification, in place of the head of tokens.
+  // A class for sequence classification has this in place of the head of tokens.
   ScoreHeadConfig score_head;
   // Patterns of fields and tensors that may stay unread, as ReadModelConfig got them.
   std::string allow_unread;

@@ -84,7 +84,8 @@ absl::Status ParseBertLike(JsonObject& json, int first_position, ModelConfig& co
   for (const std::string_view field : {"is_decoder", "add_cross_attention"}) {
     if (json.Bool(field, false)) json.Fail(field, "the model is an encoder, it must be false");
   }
-  // Of a decoder's generation, and of a pooler with other layers, which no class here has.
+  // These belong to a decoder's generation, and to a pooler with other layers, which no class here
+  // has.
   for (const std::string_view field :
        {"use_cache", "tie_word_embeddings", "pooler_fc_size", "pooler_num_attention_heads",
         "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "directionality"}) {

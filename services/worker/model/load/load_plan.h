@@ -26,11 +26,11 @@ struct LoadPlan {
   int min_blocks = 0;         // KV blocks that hold one sequence of context_length
   // Of all adapters and ranks, and what is reserved for those that are read later.
   int64_t adapter_bytes = 0;
-  // Of each rank, the bytes of each adapter that may be in memory at a time: those of the options
-  // first. A device with memory of its own keeps a copy of each (DeviceAdapters).
+  // The bytes, for each rank, of each adapter that may be in memory at a time: those of the options
+  // come first. A device with memory of its own keeps a copy of each (DeviceAdapters).
   std::vector<std::vector<int64_t>> adapter_slots;
 
-  // What a rank's copies take on this device.
+  // Returns the bytes that a rank's copies take on this device.
   int64_t AdapterCopyBytes(size_t rank, const kernels::Device& device) const;
   // Bytes of a KV block of `block_size` tokens in all layers: of one rank, and of all.
   int64_t BlockBytes(const Shard& shard, int block_size) const;
