@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <span>
 #include <utility>
 #include <variant>
@@ -38,7 +39,12 @@ struct FinishCommand {
 struct EndAllCommand {
   absl::Status why;
 };
-using Command = std::variant<SubmitCommand, CancelCommand, FinishCommand, EndAllCommand>;
+struct SnapshotCommand {
+  CacheSalt salt;
+  std::shared_ptr<KvEventLog::SnapshotBox> box;
+};
+using Command =
+    std::variant<SubmitCommand, CancelCommand, FinishCommand, EndAllCommand, SnapshotCommand>;
 
 constexpr absl::Duration kShortestHang = absl::Seconds(2);
 constexpr int kHangFactor = 10;  // times the predicted step (exactness: hung-steps)
@@ -54,6 +60,7 @@ struct Engine::Impl {
         metrics(*metrics),
         is_asynchronous(executor->IsAsynchronous()),
         scheduler(options, metrics),
+        kv_event_log(clock->Now()),
         quota(options.max_queued_tokens) {
     load.total_blocks = options.num_blocks;
     load.total_states = options.num_state_slots;
@@ -79,6 +86,8 @@ struct Engine::Impl {
   // No request is live and no step is in flight.
   bool IsIdle() const { return scheduler.idle() && scheduler.num_steps_in_flight() == 0; }
   void PublishLoad();
+  void PublishKvEvents();
+  void PutSnapshot(const SnapshotCommand& command, const Moment& now);
   void Shut(const absl::Status& why);
   EngineLoad LoadLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
@@ -101,7 +110,9 @@ struct Engine::Impl {
   EngineLoad reported;  // to the load listener
   absl::AnyInvocable<void(const EngineLoad&)> load_listener;
 
-  StepLog step_log;  // thread-safe
+  // These two are thread-safe.
+  StepLog step_log;
+  KvEventLog kv_event_log;
   mutable absl::Mutex mutex;
   std::vector<Command> inbox ABSL_GUARDED_BY(mutex);
   bool draining ABSL_GUARDED_BY(mutex) = false;
@@ -133,7 +144,28 @@ void Engine::Impl::Apply(Command command, const Moment& now) {
     scheduler.FinishSequence(finish->id, finish->index, now);
   } else if (auto* end_all = std::get_if<EndAllCommand>(&command)) {
     scheduler.EndAll(end_all->why, now);
+  } else if (auto* snapshot = std::get_if<SnapshotCommand>(&command)) {
+    PutSnapshot(*snapshot, now);
   }
+}
+
+// Batches that are added before have happened before.
+void Engine::Impl::PutSnapshot(const SnapshotCommand& command, const Moment& now) {
+  PublishKvEvents();
+  if (!kv_event_log.recording()) {
+    kv_event_log.StartRecording();
+    scheduler.kv_events().Record();
+  }
+  KvSnapshot snapshot = scheduler.kv_events().Copy(command.salt);
+  snapshot.number = kv_event_log.last_number();
+  snapshot.time = now.wall;
+  command.box->Put(std::move(snapshot));
+}
+
+void Engine::Impl::PublishKvEvents() {
+  std::vector<KvEvent> events = scheduler.kv_events().Take();
+  if (events.empty()) return;
+  if (!kv_event_log.Add(std::move(events), clock.Now())) scheduler.kv_events().Stop();
 }
 
 EngineLoad Engine::Impl::LoadLocked() const {
@@ -248,6 +280,7 @@ absl::Status Engine::Impl::Loop() {
     if (!is_asynchronous || scheduler.idle()) scheduler.Deliver();
     if (!IsIdle()) RETURN_IF_ERROR(RunStep(now));
     PublishLoad();
+    PublishKvEvents();
   }
   for (int n = scheduler.num_steps_in_flight(); n > 0; --n) {
     RETURN_IF_ERROR(executor.Finish().status());
@@ -394,6 +427,15 @@ void Engine::SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listene
 }
 
 StepLog& Engine::step_log() { return impl_->step_log; }
+
+absl::StatusOr<std::unique_ptr<KvEventLog::Watch>> Engine::WatchKvEvents(const CacheSalt& salt) {
+  auto box = std::make_shared<KvEventLog::SnapshotBox>();
+  ASSIGN_OR_RETURN(std::unique_ptr<KvEventLog::Watch> watch, impl_->kv_event_log.Begin(box));
+  impl_->Post(SnapshotCommand{salt, std::move(box)});
+  return watch;
+}
+
+KvEventLog& Engine::kv_event_log() { return impl_->kv_event_log; }
 
 bool Engine::Hung() const {
   absl::MutexLock lock(&impl_->mutex);

@@ -8,8 +8,10 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/base/clock.h"
+#include "services/worker/engine/kv_event_log.h"
 #include "services/worker/engine/step_log.h"
 #include "services/worker/engine/types/metrics.h"
 #include "services/worker/engine/types/options.h"
@@ -62,6 +64,11 @@ class Engine {
   void SetLoadListener(absl::AnyInvocable<void(const EngineLoad&)> listener);
   // Returns the records of the last steps. Lives as long as the engine.
   StepLog& step_log();
+  // Begins to watch the prefix cache: with a snapshot of the blocks of one salt, which comes once
+  // the engine thread has made it, before its next step. The events are those of all salts.
+  absl::StatusOr<std::unique_ptr<KvEventLog::Watch>> WatchKvEvents(const CacheSalt& salt);
+  // Returns the events of the prefix cache, for those who go on. Lives as long as the engine.
+  KvEventLog& kv_event_log();
   // Returns whether there are requests and no step has ended for max(2 s, 10 × predicted); false
   // until the first step has ended (exactness: hung-steps).
   bool Hung() const;

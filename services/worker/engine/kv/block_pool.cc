@@ -49,6 +49,7 @@ BlockId BlockPool::Allocate() {
     published_.erase(block.digest);
     block.published = false;
     block.parent = kNoBlock;
+    if (listener_ != nullptr) listener_->OnForgotten(block.name, block.salt);
   }
   block.references = 1;
   ++num_references_;
@@ -88,8 +89,24 @@ BlockId BlockPool::Publish(BlockId block, BlockId parent, std::span<const int32_
   entry.digest = digest;
   entry.parent = parent;
   entry.salt = salt;
+  entry.name = ++last_name_;
   std::ranges::copy(tokens, TokensOf(block).begin());
+  if (listener_ != nullptr) listener_->OnPublished(Describe(block));
   return block;
+}
+
+void BlockPool::VisitPublished(absl::FunctionRef<void(const PublishedBlock&)> visit) const {
+  for (BlockId b = 0; b < num_blocks(); ++b) {
+    if (blocks_[b].published) visit(Describe(b));
+  }
+}
+
+PublishedBlock BlockPool::Describe(BlockId block) const {
+  const Block& entry = blocks_[block];
+  return {.name = entry.name,
+          .parent = entry.parent == kNoBlock ? kNoName : blocks_[entry.parent].name,
+          .salt = entry.salt,
+          .tokens = TokensOf(block)};
 }
 
 std::span<int32_t> BlockPool::TokensOf(BlockId block) {
@@ -176,6 +193,9 @@ absl::Status BlockPool::CheckInvariants() const {
     const Block& parent = blocks_[block.parent];
     if (!parent.published) {
       return absl::InternalError(absl::StrCat("block ", b, " has outlived its parent"));
+    }
+    if (parent.name >= block.name) {
+      return absl::InternalError(absl::StrCat("block ", b, " is older than its parent"));
     }
     if (parent.references == 0 && (block.references != 0 || age[b] > age[block.parent])) {
       return absl::InternalError(absl::StrCat("block ", b, " will outlive its parent"));

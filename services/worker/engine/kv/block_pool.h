@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "services/worker/engine/kv/block_listener.h"
 #include "services/worker/engine/kv/prefix_hash.h"
 
 namespace continuo::engine {
@@ -19,8 +20,6 @@ inline constexpr BlockId kNoBlock = -1;
 inline int BlocksFor(int64_t tokens, int block_size) {
   return static_cast<int>((tokens + block_size - 1) / block_size);
 }
-
-using CacheSalt = std::array<uint64_t, 2>;
 
 // Views a prompt and the answer after it as one list of tokens.
 struct TokenRange {
@@ -74,6 +73,12 @@ class BlockPool {
   bool IsPublished(BlockId block) const { return blocks_[block].published; }
   int references(BlockId block) const { return blocks_[block].references; }
 
+  // Sets who hears of blocks that are published and forgotten from now on; null: nobody. The
+  // listener outlives the pool, or is taken away before.
+  void SetListener(BlockListener* listener) { listener_ = listener; }
+  // Calls `visit` with every published block, in no order. A block's name is above its parent's.
+  void VisitPublished(absl::FunctionRef<void(const PublishedBlock&)> visit) const;
+
   // Walks the whole state. Returns Internal with the first broken invariant. For tests.
   absl::Status CheckInvariants() const;
 
@@ -82,6 +87,7 @@ class BlockPool {
     int32_t references = 0;
     bool published = false;
     BlockId parent = kNoBlock;
+    BlockName name = kNoName;                    // while it is published
     BlockId older = kNoBlock, newer = kNoBlock;  // neighbours in the free list
     PrefixDigest digest;
     CacheSalt salt = {};
@@ -91,6 +97,7 @@ class BlockPool {
   std::span<const int32_t> TokensOf(BlockId block) const;
   bool Matches(BlockId block, BlockId parent, std::span<const int32_t> tokens,
                const CacheSalt& salt) const;
+  PublishedBlock Describe(BlockId block) const;
   void PushFree(BlockId block);
   void RemoveFree(BlockId block);
 
@@ -103,6 +110,8 @@ class BlockPool {
   BlockId oldest_ = kNoBlock, newest_ = kNoBlock;  // free list: empty blocks, then cached ones
   int num_free_ = 0, num_empty_ = 0;
   int64_t num_references_ = 0;
+  BlockName last_name_ = kNoName;
+  BlockListener* listener_ = nullptr;
 };
 
 }  // namespace continuo::engine

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "services/worker/engine/kv/block_pool.h"
+#include "services/worker/engine/kv/kv_event_recorder.h"
 #include "services/worker/engine/requests/request_book.h"
 #include "services/worker/engine/schedule/kv_admission.h"
 #include "services/worker/engine/schedule/planned_step.h"
@@ -31,6 +32,8 @@ class Residency {
   // At most so many sequences run at a time.
   int max_running() const { return std::min(options_.max_running, states_.most_running()); }
   const BlockPool& pool() const { return pool_; }
+  // Tells what becomes of the pool's prefixes.
+  KvEventRecorder& kv_events() { return kv_events_; }
   SequenceStates& states() { return states_; }
   const SequenceStates& states() const { return states_; }
   // Grows with every release of blocks. What did not fit is tried again after the next one.
@@ -100,6 +103,7 @@ class Residency {
   RequestBook& book_;
   EngineMetrics& metrics_;
   BlockPool pool_;
+  KvEventRecorder kv_events_{&pool_};
   SequenceStates states_;
   KvAdmission admission_;
   std::vector<Sequence*> running_;

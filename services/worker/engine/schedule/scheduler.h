@@ -80,6 +80,7 @@ class Scheduler {
     return book_.queued_tokens() + residency_.pending_prompt_tokens();
   }
   const BlockPool& pool() const { return residency_.pool(); }
+  KvEventRecorder& kv_events() { return residency_.kv_events(); }
   const StatePool& states() const { return residency_.states().pool(); }
   StepCost& cost() { return cost_; }
   // These belong to the last Commit: prompt tokens that its step computed, and tokens it sampled.
