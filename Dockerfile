@@ -12,7 +12,7 @@ COPY deploy/images/apt-preferences /etc/apt/preferences.d/continuo
 RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
       ca-certificates cargo ccache cmake g++ ninja-build pkgconf python3 \
       libabsl-dev libboost-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev \
-      libprotobuf-dev libre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev \
+      libminizip-dev libprotobuf-dev libre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev \
       protobuf-compiler protobuf-compiler-grpc zlib1g-dev \
     && apt-get clean && rm -rf /var/lib/apt/lists/*
 

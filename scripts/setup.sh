@@ -38,7 +38,7 @@ done
 packages=(
   build-essential ca-certificates ccache cmake curl git ninja-build patch pkg-config
   libabsl-dev libbenchmark-dev libboost1.81-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgmock-dev
-  libgrpc++-dev libgtest-dev libprotobuf-dev libre2-dev libssl-dev libxxhash-dev
+  libgrpc++-dev libgtest-dev libminizip-dev libprotobuf-dev libre2-dev libssl-dev libxxhash-dev
   nlohmann-json3-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc zlib1g-dev
   python3 python3-venv
 )

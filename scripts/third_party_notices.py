@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 MANIFEST = ROOT / "services/worker/text/rust/Cargo.toml"
 PACKAGES = [
     ("Abseil", "Apache-2.0"), ("Boost", "BSL-1.0"), ("c-ares", "MIT"),
-    ("CLI11", "BSD-3-Clause"), ("gRPC", "Apache-2.0"), ("nlohmann-json", "MIT"),
+    ("CLI11", "BSD-3-Clause"), ("gRPC", "Apache-2.0"), ("minizip", "Zlib"), ("nlohmann-json", "MIT"),
     ("OpenSSL", "Apache-2.0"), ("prometheus-cpp", "MIT"), ("Protocol Buffers", "BSD-3-Clause"),
     ("RE2", "BSD-3-Clause"), ("xxHash", "BSD-2-Clause"), ("zlib", "Zlib"),
 ]

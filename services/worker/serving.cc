@@ -15,6 +15,7 @@
 #include "services/worker/engine/draft/mtp_drafter.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
+#include "services/worker/text/bundle/tokenizer_bundle.h"
 
 namespace continuo::worker {
 
@@ -153,6 +154,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
     parts.config = model::ConfigSummary(config);
     served.fingerprint = model::MakeFingerprint(parts, text_parts);
   }
+  served.bundler = std::make_shared<text::TokenizerBundler>(config.load.source.dir);
   served.tokenizer_fingerprint = text->tokenizer_digest();
   const model::GenerationDefaults& d = model.config.defaults;
   served.defaults.temperature = d.temperature;

@@ -15,6 +15,7 @@
 #include "services/worker/server/constraint/thought_marks.h"
 #include "services/worker/server/pairs/pair_template.h"
 #include "services/worker/server/session/fill_in_middle.h"
+#include "services/worker/text/bundle/tokenizer_bundle.h"
 #include "services/worker/text/calls/call_grammar.h"
 #include "services/worker/text/grammar/grammar_compiler.h"
 #include "services/worker/text/text_model.h"
@@ -61,7 +62,8 @@ struct ServedModel {
 
   bool generates() const { return embedding == nullptr && score == nullptr; }
 
-  std::string tokenizer_info;  // a JSON object (TextModel::TokenizerInfo)
+  std::string tokenizer_info;                       // a JSON object (TextModel::TokenizerInfo)
+  std::shared_ptr<text::TokenizerBundler> bundler;  // null: there are no files
 
   // Compiles the grammars that answers must match; thread-safe.
   std::shared_ptr<text::GrammarCompiler> grammars;
