@@ -53,6 +53,7 @@ ALLOWED = {
     "services/worker/text/grammar": "services/base services/worker/text",
     "services/worker/text/response": "services/base",
     # One crate, which includes no header.
+    "services/worker/text/bundle": "services/base services/worker/gguf services/worker/text/tokenizer_files",
     "services/worker/text/tokenizer_files": "",
     "services/worker/text/rust/src": "",
     "services/worker/text/rust/src/convert": "",
@@ -83,7 +84,7 @@ ALLOWED = {
                                 "services/worker/text/tokenizer_files",
     "services/worker/hub": "services/base services/worker/text/tokenizer_files",
     "services/worker/engine/types": "services/worker/model",
-    "services/worker/engine/kv": "services/base",
+    "services/worker/engine/kv": "services/base services/worker/engine/types",
     "services/worker/engine/requests": "services/base services/worker/engine/types services/worker/engine/kv",
     "services/worker/engine/estimate": "services/base services/worker/model services/worker/engine/types "
                                        "services/worker/engine/kv",
@@ -105,7 +106,7 @@ ALLOWED = {
                                       "services/worker/server/pairs "
                                       "services/worker/engine/types "
                                       "services/worker/server/constraint services/worker/text "
-                                      "services/worker/text/calls services/worker/text/grammar "
+                                      "services/worker/text/bundle services/worker/text/calls services/worker/text/grammar "
                                       "services/worker/text/response",
     "services/worker/server/embed": "services/base services/protocol proto services/worker/engine/types "
                                     "services/worker/server/pairs services/worker/text "
@@ -114,8 +115,13 @@ ALLOWED = {
     "services/worker/server/runtime": "services/base services/protocol services/worker/server/session "
                                       "services/worker/server/lifetime services/worker/engine proto",
     "services/worker/server/load": "services/base services/protocol proto services/common/grpc services/worker/server/lifetime",
-    "services/worker/server/vllm": "services/base services/protocol proto services/worker/server/session",
-    "services/worker/server/grpc": "services/worker/server/load services/worker/server/vllm services/base services/common services/common/grpc services/common/telemetry "
+    "services/worker/server/vllm": "services/base services/protocol proto services/worker/engine "
+                                   "services/worker/engine/types services/worker/server/session",
+    "services/worker/server/vllm_calls": "services/base services/protocol proto services/common/grpc "
+                                         "services/worker/server/lifetime services/worker/server/runtime "
+                                         "services/worker/server/session services/worker/server/vllm "
+                                         "services/worker/text/bundle",
+    "services/worker/server/grpc": "services/worker/server/load services/worker/server/vllm services/worker/server/vllm_calls services/base services/common services/common/grpc services/common/telemetry "
                                    "services/common/trust "
                                    "services/protocol services/worker/server/runtime proto services/worker/engine "
                                    "services/worker/engine/types services/worker/server/embed "
@@ -126,7 +132,8 @@ ALLOWED = {
                        "services/worker/model/adapter services/worker/model/checkpoint "
                        "services/worker/model/description "
                        "services/worker/model/load services/worker/engine "
-                       "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/response "
+                       "services/worker/engine/draft services/worker/profile services/worker/text services/worker/text/bundle "
+                       "services/worker/text/response "
                        "services/worker/server/pairs services/worker/server/session services/worker/server/lifetime "
                        "services/worker/server/grpc services/worker/server/runtime",
     "services/gateway/kserve/call": "services/base services/protocol proto services/gateway/openai/json",
@@ -251,7 +258,7 @@ def repository_files():
 
 def folder_of(path):
     """The folder of the table that a file or an included header belongs to; "" where there is none."""
-    if path.startswith(("continuo/v1/", "google/rpc/", "inference/", "opentelemetry/", "xds/")):
+    if path.startswith(("continuo/v1/", "google/rpc/", "inference/", "opentelemetry/", "vllm/", "xds/")):
         return "proto"
     best = ""
     for folder in ALLOWED:

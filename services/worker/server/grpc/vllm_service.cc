@@ -11,6 +11,7 @@
 #include "services/base/status_macros.h"
 #include "services/common/grpc/end_unary.h"
 #include "services/common/grpc/message_bytes.h"
+#include "services/common/grpc/refused_stream.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
 #include "services/protocol/validate_request.h"
@@ -19,6 +20,8 @@
 #include "services/worker/server/vllm/vllm_answer.h"
 #include "services/worker/server/vllm/vllm_info.h"
 #include "services/worker/server/vllm/vllm_request.h"
+#include "services/worker/server/vllm_calls/kv_events_call.h"
+#include "services/worker/server/vllm_calls/tokenizer_call.h"
 
 namespace continuo::server {
 namespace {
@@ -161,6 +164,27 @@ grpc::ServerUnaryReactor* VllmService::GetLoads(grpc::CallbackServerContext* con
         return VllmLoads(worker_.load_board->Read(), worker_.clock->Now(),
                          std::string(common::Version()));
       });
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmService::GetTokenizer(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  if (const absl::Status peer = CheckInferencePeer(*context, worker_.peers); !peer.ok()) {
+    return new common::RefusedStream<grpc::ByteBuffer>(peer);
+  }
+  return TokenizerCall::Start(*request, worker_.serving, worker_.text_pool);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmService::SubscribeKvEvents(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  if (const absl::Status peer = worker_.peers.check->Require(*context); !peer.ok()) {
+    return new common::RefusedStream<grpc::ByteBuffer>(peer);
+  }
+  return KvEventsCall::Start(*request, ReadCallInfo(*context, worker_.peers),
+                             {.clock = worker_.clock,
+                              .salt_key = worker_.salt_key,
+                              .load_board = worker_.load_board,
+                              .serving = worker_.serving,
+                              .lifecycle = worker_.lifecycle});
 }
 
 }  // namespace continuo::server

@@ -12,7 +12,8 @@ namespace continuo::server {
 
 // vllm.grpc.engine of a worker, by which gateways for vLLM drive it: the same calls as those of
 // InferenceService, for the same peers. Requests name no model: adapters are not reached by it.
-// Abort is for peers of the fleet, as WorkerService's is; GetLoads for those of WatchLoad.
+// Abort and SubscribeKvEvents, which tells prompts, are for peers of the fleet, as WorkerService's
+// Abort is; GetLoads for those of WatchLoad.
 class VllmService
     : public vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_Generate<
           vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_Embed<
@@ -21,7 +22,11 @@ class VllmService
                       vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_GetModelInfo<
                           vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_GetServerInfo<
                               vllm::grpc::engine::VllmEngine::WithRawCallbackMethod_GetLoads<
-                                  vllm::grpc::engine::VllmEngine::Service>>>>>>> {
+                                  vllm::grpc::engine::VllmEngine::
+                                      WithRawCallbackMethod_GetTokenizer<
+                                          vllm::grpc::engine::VllmEngine::
+                                              WithRawCallbackMethod_SubscribeKvEvents<
+                                                  vllm::grpc::engine::VllmEngine::Service>>>>>>>>> {
  public:
   // `next_id` is the engine's next name for a request. All outlive the service.
   VllmService(const GenerateCall::Dependencies& worker, std::atomic<engine::RequestId>* next_id)
@@ -47,6 +52,10 @@ class VllmService
   grpc::ServerUnaryReactor* GetLoads(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* GetTokenizer(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* SubscribeKvEvents(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
 
  private:
   const GenerateCall::Dependencies worker_;
