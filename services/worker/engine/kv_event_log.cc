@@ -52,6 +52,11 @@ absl::StatusOr<std::vector<std::shared_ptr<const KvEventBatch>>> KvEventLog::Wat
   return read;
 }
 
+void KvEventLog::Watch::TellInParts() {
+  absl::MutexLock lock(&log_->mutex_);
+  log_->last_in_parts_ = std::max(log_->last_in_parts_, position_ - 1);
+}
+
 KvEventLog::KvEventLog(absl::Time start)
     : next_(static_cast<uint64_t>(
           std::max<int64_t>(absl::ToUnixMicros(start), int64_t{kMinNumber}))) {}
@@ -77,7 +82,7 @@ absl::StatusOr<std::unique_ptr<KvEventLog::Watch>> KvEventLog::Begin(
 absl::StatusOr<std::unique_ptr<KvEventLog::Watch>> KvEventLog::Resume(uint64_t number) {
   absl::MutexLock lock(&mutex_);
   const uint64_t first = this->first();
-  const uint64_t oldest = has_dropped_ ? first : first - 1;
+  const uint64_t oldest = std::max(has_dropped_ ? first : first - 1, last_in_parts_);
   if (!recording_ || number < oldest || number > next_) {
     return absl::OutOfRangeError(absl::StrCat(
         "events from number ", number,

@@ -60,6 +60,9 @@ class KvEventLog {
     // is no other yet, or the snapshot was not taken. Each is returned once. DataLoss: batches that
     // this watch has not had are no longer kept.
     absl::StatusOr<std::vector<std::shared_ptr<const KvEventBatch>>> Read(size_t max_bytes);
+    // The snapshot is told in parts with the numbers of the batches before its own: from now on
+    // nobody goes on from a number before that of the snapshot, as it may be a part's.
+    void TellInParts();
 
    private:
     friend class KvEventLog;
@@ -79,7 +82,8 @@ class KvEventLog {
   // ResourceExhausted where there are kMaxWatches.
   absl::StatusOr<std::unique_ptr<Watch>> Begin(std::shared_ptr<SnapshotBox> box);
   // Begins a watch that has had the batches before `number`. OutOfRange where one from there on is
-  // no longer kept, or `number` is none that this process has told. Else as Begin.
+  // no longer kept, or `number` may be that of a snapshot's part, or none that this process has
+  // told. Else as Begin.
   absl::StatusOr<std::unique_ptr<Watch>> Resume(uint64_t number);
 
   // The functions below are for the thread that records.
@@ -102,9 +106,10 @@ class KvEventLog {
   bool recording_ ABSL_GUARDED_BY(mutex_) = false;
   int num_watches_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::shared_ptr<const KvEventBatch>> batches_ ABSL_GUARDED_BY(mutex_);
-  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;          // of batches_
-  bool has_dropped_ ABSL_GUARDED_BY(mutex_) = false;  // a batch, since recording began
-  uint64_t next_ ABSL_GUARDED_BY(mutex_);             // number of the next batch
+  size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;            // of batches_
+  bool has_dropped_ ABSL_GUARDED_BY(mutex_) = false;    // a batch, since recording began
+  uint64_t next_ ABSL_GUARDED_BY(mutex_);               // number of the next batch
+  uint64_t last_in_parts_ ABSL_GUARDED_BY(mutex_) = 0;  // number of the last snapshot in parts
   uint64_t next_event_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

@@ -72,7 +72,7 @@ class KvEventsTest(unittest.TestCase):
 
     def test_3_what_makes_room_is_removed(self):
         subscriber = Subscriber(self.engine)
-        prompts = [self.prompt(f"three {i}", 30) for i in range(8)]
+        prompts = [self.prompt(f"three {i}", 30) for i in range(12)]
         self.assertGreater(sum(map(len, prompts)), 2 * self.engine.capacity())
         for prompt in prompts:
             self.engine.generate(prompt)
@@ -99,7 +99,7 @@ class KvEventsTest(unittest.TestCase):
         subscriber.cancel()
         missed = self.prompt("missed")
         self.engine.generate(missed)
-        again = Subscriber(self.engine, start=last)
+        again = Subscriber(self.engine, start=last, earlier=subscriber)
         self.wait_for(again, missed)
         self.assertEqual((again.numbers[0], again.cleared, len(again.parts)), (last, 0, 0))
         again.cancel()

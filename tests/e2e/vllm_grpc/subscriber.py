@@ -46,14 +46,15 @@ class Engine:
 
 
 class Subscriber:
-    """Reads batches on a thread of its own, and knows nothing but what they tell."""
+    """Reads batches on a thread of its own, and knows nothing but what they tell, or told `earlier` before."""
 
-    def __init__(self, engine, start=0, tenant=None):
+    def __init__(self, engine, start=0, tenant=None, earlier=None):
         self.call = engine.stub.SubscribeKvEvents(
             common_pb2.SubscribeKvEventsRequest(start_sequence_number=start),
             metadata=(("x-tenant-id", tenant),) if tenant else ())
         self.changed = threading.Condition()
-        self.blocks = {}  # hash: (hash of the parent, tokens)
+        self.blocks = dict(earlier.blocks) if earlier else {}  # hash: (hash of the parent, tokens)
+        self.again = start  # the number of a batch that `earlier` has had
         self.stored = self.removed = self.cleared = 0
         self.start, self.parts, self.numbers, self.alone, self.error = start, [], [], [], None
         self.thread = threading.Thread(target=self._read, daemon=True)
@@ -93,7 +94,8 @@ class Subscriber:
                 parent = event.stored.parent_block_hash if event.stored.HasField("parent_block_hash") else None
                 for block in event.stored.blocks:
                     assert parent is None or parent in self.blocks, "a parent comes before its children"
-                    assert block.block_hash not in self.blocks and len(block.token_ids) == block.block_size
+                    assert batch.sequence_number == self.again or block.block_hash not in self.blocks
+                    assert len(block.token_ids) == block.block_size
                     self.blocks[block.block_hash] = (parent, tuple(block.token_ids))
                     parent = block.block_hash
                     self.stored += 1

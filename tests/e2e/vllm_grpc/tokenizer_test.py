@@ -16,7 +16,7 @@ from subscriber import Engine, common_pb2, fleet, grpc  # noqa: E402
 
 import tokenizers  # noqa: E402
 
-TEXTS = ("Mira lives in Oslo and plays the violin.", "Ünïcödé 😀 and\n\n  spaces", "<|user|>", "")
+TEXTS = ("Mira lives in Oslo and plays the violin.", "Ünïcödé 😀 and\n\n  spaces", "<|user|>")
 
 
 def get(engine):
@@ -45,7 +45,7 @@ class TokenizerTest(unittest.TestCase):
         tokenizer = tokenizers.Tokenizer.from_str(archive.read("tokenizer.json").decode())
         for text in TEXTS:
             with self.subTest(text):
-                self.assertEqual(tokenizer.encode(text).ids, engine.tokens(text) if text else [])
+                self.assertEqual(tokenizer.encode(text).ids, engine.tokens(text))
 
     def test_a_folder_gives_its_files(self):
         model = self.folder / "model"

@@ -128,6 +128,20 @@ TEST_F(KvEventLogTest, NobodyGoesOnWhereNothingWasRecorded) {
   EXPECT_TRUE(absl::IsOutOfRange(log_.Resume(log_.last_number() + 1).status()));
 }
 
+TEST_F(KvEventLogTest, NobodyGoesOnFromAPartOfASnapshot) {
+  const auto early = Begin();
+  for (BlockName name = 1; name <= 3; ++name) Add(name);
+  const uint64_t part = log_.last_number() - 1;
+  EXPECT_TRUE(log_.Resume(part).ok());
+  const auto late = Begin();
+  late->TellInParts();
+  EXPECT_TRUE(absl::IsOutOfRange(log_.Resume(part).status()));
+  EXPECT_TRUE(log_.Resume(part + 1).ok()) << "the last part has all";
+  Add(4);
+  EXPECT_TRUE(log_.Resume(part + 1).ok());
+  EXPECT_THAT(NamesOf(*early->Read(kAll)), ElementsAre(1, 2, 3, 4));
+}
+
 TEST_F(KvEventLogTest, ASlowWatchIsToldThatItHasLostEvents) {
   const auto slow = Begin();
   const uint64_t begun = log_.last_number();

@@ -67,6 +67,7 @@ void VllmKvEvents::Begin(engine::KvSnapshot snapshot) {
   blocks_per_part_ = std::max<size_t>(1, kMaxPartBytes / bytes);
   part_ = 0;
   num_parts_ = std::max<size_t>(1, (order_.size() + blocks_per_part_ - 1) / blocks_per_part_);
+  if (num_parts_ > 1) watch_->TellInParts();
 }
 
 void VllmKvEvents::FillPart(kv::KvEventBatch& message) {

@@ -98,7 +98,7 @@ TEST_F(KvEventRecorderTest, SaltsAreKeptApart) {
 }
 
 TEST_F(KvEventRecorderTest, ALargeEventIsFollowedByAnother) {
-  constexpr int kBlocks = 4000;
+  constexpr int kBlocks = 12'000;
   BlockPool pool(kBlocks, kBlockSize, PrefixHash({1, 2}));
   KvEventRecorder recorder(&pool);
   recorder.Record();
@@ -133,7 +133,7 @@ TEST(KvEventRecorderRandomTest, EventsTellWhatPromptsFind) {
         recorder.Record();
         for (const CacheSalt& salt : salts) reader.Begin(recorder.Copy(salt), salt);
       }
-      if (!running.empty() && below(2) == 0) {
+      while (!running.empty() && below(2) == 0) {
         std::vector<BlockId> blocks = std::move(running.back());
         running.pop_back();
         for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) pool.Release(*it);
