@@ -140,6 +140,51 @@ TEST_F(GatewayKserveTest, AGenerationThatFailsLeavesTheOthers) {
   EXPECT_THAT(errors["unknown"], HasSubstr("no_such"));
 }
 
+// A request that is refused, with an id that its error repeats.
+inference::ModelInferRequest RefusedRequest(int number) {
+  inference::ModelInferRequest request;
+  request.set_id(absl::StrCat(number, std::string(size_t{1} << 20, 'i')));
+  return request;
+}
+
+TEST_F(GatewayKserveTest, AClientThatReadsNoErrorsIsNotReadFrom) {
+  Start(1);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
+  auto stream = kserve_->ModelStreamInfer(&context);
+  constexpr int kNumber = 64;  // far more than windows and buffers take
+  int written = 0;
+  while (written < kNumber && stream->Write(RefusedRequest(written))) ++written;
+  EXPECT_LT(written, kNumber);
+  context.TryCancel();
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST_F(GatewayKserveTest, AClientThatReadsLateHasAllErrors) {
+  Start(1);
+  grpc::ClientContext context;
+  auto stream = kserve_->ModelStreamInfer(&context);
+  constexpr int kNumber = 32;
+  absl::Notification begun;
+  std::thread writer([&] {
+    for (int i = 0; i < kNumber; ++i) {
+      EXPECT_TRUE(stream->Write(RefusedRequest(i))) << i;
+      if (i == 0) begun.Notify();
+    }
+    stream->WritesDone();
+  });
+  begun.WaitForNotification();
+  inference::ModelStreamInferResponse response;
+  for (int i = 0; i < kNumber; ++i) {
+    ASSERT_TRUE(stream->Read(&response)) << i;
+    EXPECT_THAT(response.error_message(), HasSubstr("text_input"));
+    EXPECT_EQ(response.infer_response().id(), RefusedRequest(i).id());
+  }
+  EXPECT_FALSE(stream->Read(&response));
+  writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 TEST_F(GatewayKserveTest, BytesThatAreNoRequestAreRefused) {
   Start(1);
   std::string response;

@@ -65,8 +65,15 @@ InferStream* InferStream::Start(grpc::CallbackServerContext* context, GenerateSe
   return stream.get();
 }
 
+bool InferStream::IsFull() const {
+  if (running_.size() >= kMaxGenerations || outgoing_.size() >= kMaxOutgoing) return true;
+  size_t bytes = 0;
+  for (const Outgoing& outgoing : outgoing_) bytes += outgoing.bytes.Length();
+  return bytes >= kMaxOutgoingBytes;
+}
+
 void InferStream::ReadNext() {
-  if (reading_ || reads_done_ || ended_ || running_.size() >= kMaxGenerations) return;
+  if (reading_ || reads_done_ || ended_ || IsFull()) return;
   reading_ = true;
   incoming_.Clear();
   StartRead(&incoming_);
@@ -142,6 +149,7 @@ void InferStream::OnWriteDone(bool ok) {
     relay = std::move(outgoing_.front().relay);
     outgoing_.pop_front();
     WriteNext();
+    ReadNext();
     EndIfDone();
   }
   if (relay != nullptr) relay->OnWritten(ok);

@@ -21,11 +21,14 @@ namespace continuo::gateway::kserve {
 // One call of ModelStreamInfer: generations that run beside one another, whose responses come as
 // they are made. A generation that fails is told by an error_message, and the others go on; the
 // stream ends when its client sends no more requests and all have ended, or with a status where
-// the caller is not known or the gateway ends. Beyond kMaxGenerations at a time no request is read.
-// Lives until gRPC and its generations are done with it.
+// the caller is not known or the gateway ends. No request is read while kMaxGenerations run, or
+// while responses wait for the client to read them: kMaxOutgoing, or kMaxOutgoingBytes. Lives until
+// gRPC and its generations are done with it.
 class InferStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   static constexpr size_t kMaxGenerations = 64;
+  static constexpr size_t kMaxOutgoing = 64;
+  static constexpr size_t kMaxOutgoingBytes = size_t{1} << 20;
 
   // Returns the reactor of a new call. The service and what counts open calls outlive it.
   static InferStream* Start(grpc::CallbackServerContext* context, GenerateService* service,
@@ -55,6 +58,8 @@ class InferStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void SendError(const std::string& id, const absl::Status& status);
   void OnGenerationEnd(const Generation* generation);
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if no more may be begun for now.
+  bool IsFull() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndIfDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(const absl::Status& status);
