@@ -96,13 +96,15 @@ class FakeWorker::Inference : public v1::InferenceService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Embed(grpc::ServerContext*, const v1::EmbedRequest* request,
+  grpc::Status Embed(grpc::ServerContext* context, const v1::EmbedRequest* request,
                      v1::EmbedResponse* response) override {
     EmbedScript script;
     {
       absl::MutexLock lock(&w_->mutex_);
       script = w_->embed_script_;
       w_->embeds_.push_back(*request);
+      w_->num_embed_migrations_ +=
+          static_cast<int>(context->client_metadata().count("x-continuo-move"));
     }
     if (script) {
       if (const std::optional<absl::Status> status = script(*request)) {
@@ -284,6 +286,11 @@ void FakeWorker::SetEmbedScript(EmbedScript script) {
 std::vector<v1::EmbedRequest> FakeWorker::embeds() const {
   absl::MutexLock lock(&mutex_);
   return embeds_;
+}
+
+int FakeWorker::num_embed_migrations() const {
+  absl::MutexLock lock(&mutex_);
+  return num_embed_migrations_;
 }
 
 void FakeWorker::SetTokenizeScript(std::function<void()> script) {

@@ -58,8 +58,9 @@ class FakeWorker {
   using AdapterScript =
       std::function<grpc::Status(const std::string& name, const std::string& path)>;
   void SetAdapterScript(AdapterScript script);
-  // The requests of Embed so far.
+  // The requests of Embed so far, and the number of those that came as migrations.
   std::vector<v1::EmbedRequest> embeds() const;
+  int num_embed_migrations() const;
   // Changes the report that WatchLoad sends, at once and then every 100 ms.
   void SetReport(const std::function<void(v1::WatchLoadResponse&)>& change);
   void SetState(v1::WorkerState state);
@@ -107,6 +108,7 @@ class FakeWorker {
   EmbedScript embed_script_ ABSL_GUARDED_BY(mutex_);
   AdapterScript adapter_script_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::EmbedRequest> embeds_ ABSL_GUARDED_BY(mutex_);
+  int num_embed_migrations_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::WatchLoadResponse report_ ABSL_GUARDED_BY(mutex_);
   uint64_t report_version_ ABSL_GUARDED_BY(mutex_) = 0;
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;

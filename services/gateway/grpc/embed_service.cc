@@ -49,7 +49,7 @@ class EmbedService::Call : public std::enable_shared_from_this<Call> {
         done_(std::move(done)) {}
 
   // A StartCall of the relay.
-  std::function<void()> Start(const Lease& lease, const CallContext& context,
+  std::function<void()> Start(const Lease& lease, const CallContext& context, bool is_migration,
                               std::function<void(absl::Status)> done) {
     std::shared_ptr<WorkerChannel> channel = service_->dependencies_.pool->Find(lease.address());
     if (channel == nullptr) {
@@ -61,7 +61,7 @@ class EmbedService::Call : public std::enable_shared_from_this<Call> {
       absl::MutexLock lock(&mutex_);
       attempt_ = attempt;
     }
-    SetCallContext(context, /*is_migration=*/false, *channel, &attempt->context);
+    SetCallContext(context, is_migration, *channel, &attempt->context);
     // The channel lives as long as the call.
     v1::InferenceService::Stub* const stub = channel->inference.get();
     stub->async()->Embed(&attempt->context, &request_, &attempt->response,
@@ -177,9 +177,9 @@ TextService::Cancel EmbedService::Ask(const ClientCall& client_call, v1::EmbedRe
                                            std::move(trace), std::move(claim), std::move(done));
   const auto relay = std::make_shared<UnaryRelay>(
       dependencies_.relay, *std::move(work),
-      [call](const Lease& lease, const CallContext& context,
+      [call](const Lease& lease, const CallContext& context, bool is_migration,
              std::function<void(absl::Status)> ended) {
-        return call->Start(lease, context, std::move(ended));
+        return call->Start(lease, context, is_migration, std::move(ended));
       },
       [call](const absl::Status& status, const RelayReport& report) {
         call->Finish(status, report);

@@ -107,6 +107,7 @@ absl::StatusOr<Lease> UnaryRelay::Pick() {
 
 void UnaryRelay::StartAttempt(Lease lease) {
   const absl::Duration now = env_.clock->Elapsed();
+  const bool is_migration = retry_.next_is_migration();
   retry_.OnCallStarted(now);
   report_.without_worker += now - without_call_since_;
   report_.model = lease.load().model;
@@ -122,10 +123,10 @@ void UnaryRelay::StartAttempt(Lease lease) {
   work_.ticket.MarkRead();
   lease_ = std::move(lease);
   const int attempt = ++num_attempts_;
-  cancel_ =
-      start_(*lease_, work_.context, [self = shared_from_this(), attempt](absl::Status status) {
-        self->Post(CallEnded{attempt, std::move(status)});
-      });
+  cancel_ = start_(*lease_, work_.context, is_migration,
+                   [self = shared_from_this(), attempt](absl::Status status) {
+                     self->Post(CallEnded{attempt, std::move(status)});
+                   });
 }
 
 void UnaryRelay::LeaveWorker(WorkerEnd end, const absl::Status& status) {

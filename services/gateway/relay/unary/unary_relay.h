@@ -36,10 +36,12 @@ struct UnaryWork {
 // Events may come from any thread; they are handled one at a time (EventQueue).
 class UnaryRelay : public std::enable_shared_from_this<UnaryRelay> {
  public:
-  // Begins a call to the lease's worker. `done` is called once, perhaps before this returns; with
-  // OK the answer is there. The result ends the call early.
+  // Begins a call to the lease's worker, a migration where an earlier one may still run at some
+  // worker. `done` is called once, perhaps before this returns; with OK the answer is there. The
+  // result ends the call early.
   using StartCall = std::function<std::function<void()>(
-      const Lease& lease, const CallContext& context, std::function<void(absl::Status)> done)>;
+      const Lease& lease, const CallContext& context, bool is_migration,
+      std::function<void(absl::Status)> done)>;
   // The call's end. The report's prompt tokens are the estimate, if a worker had the call.
   using Finish = std::function<void(const absl::Status& status, const RelayReport& report)>;
 

@@ -99,7 +99,9 @@ absl::Status EmbedCall::StartWith(const v1::EmbedRequest& request,
   engine::RequestId id = next_id_->fetch_add(work.requests.size(), std::memory_order_relaxed);
   for (engine::Request& r : work.requests) r.id = id++;
   const std::string label = work.request_id;
-  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, ArrivalKind::kNew, control_,
+  // A gateway that has lost sight of this worker asks again while the first call still runs here.
+  const ArrivalKind kind = info_->is_migration ? ArrivalKind::kMigration : ArrivalKind::kNew;
+  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_,
                                         {.call_id = info_->call_id, .body = info_->body}));
   label_ = label;
 

@@ -2,6 +2,7 @@
 // Embed of a whole worker over a fake executor.
 #include <gmock/gmock.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,10 +48,11 @@ class EmbedCallTest : public WorkerServerTest {
     absl::Status status;
     absl::Notification done;
   };
-  std::unique_ptr<Pending> Begin(v1::EmbedRequest request,
-                                 absl::Duration timeout = absl::Hours(1)) {
+  std::unique_ptr<Pending> Begin(v1::EmbedRequest request, absl::Duration timeout = absl::Hours(1),
+                                 const std::map<std::string, std::string>& metadata = {}) {
     auto call = std::make_unique<Pending>();
     call->request = std::move(request);
+    for (const auto& [key, value] : metadata) call->context.AddMetadata(key, value);
     call->context.set_wait_for_ready(true);
     call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     inference_->async()->Embed(&call->context, &call->request, &call->response,
@@ -172,6 +174,26 @@ TEST_F(EmbedCallTest, AnIdIsLiveOnce) {
   executor_.SetOpen(true);
   calls[1 - refused]->done.WaitForNotification();
   EXPECT_TRUE(calls[1 - refused]->status.ok()) << calls[1 - refused]->status;
+}
+
+TEST_F(EmbedCallTest, AMigrationTakesThePlaceOfTheCallThatRuns) {
+  ServeEmbeddings();
+  executor_.SetOpen(false);
+  v1::EmbedRequest request = RequestOf({"a", "b"});
+  request.set_request_id("one");
+  const auto first = Begin(request);
+  WaitUntil([&] { return server_->runtime().registry.size() == 1; });
+  const auto live = server_->runtime().open_calls.All();
+  ASSERT_EQ(live.size(), 1u);
+  const auto second = Begin(request, absl::Hours(1), {{"x-continuo-move", "1"}});
+  WaitUntil([&] { return live[0]->reason().has_value() || second->done.HasBeenNotified(); });
+  executor_.SetOpen(true);
+  second->done.WaitForNotification();
+  ASSERT_TRUE(second->status.ok()) << second->status;
+  const auto& values = second->response.embeddings(1).values();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), StateOf("b"));
+  first->done.WaitForNotification();
+  EXPECT_EQ(first->status.code(), absl::StatusCode::kAborted) << first->status;
 }
 
 TEST_F(EmbedCallTest, ACallWaitsWholeOrNotAtAll) {
