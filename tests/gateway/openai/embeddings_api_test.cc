@@ -61,6 +61,33 @@ TEST_F(EmbeddingsApiTest, ARequestWithoutAModelIsOfTheOneThatIsNoAdapter) {
   EXPECT_EQ(Ask(R"({"input":"a","model":"poet"})")["model"], "poet");
 }
 
+TEST_F(EmbeddingsApiTest, WhatNeverHasRoomIsRefusedBeforeWorkersAreAsked) {
+  models_ = {"org/fake"};
+  dimensions_ = 4096;
+  StartServer();
+  Json body = {{"input", std::vector<std::string>(2048, "a")}};
+  const HttpClient::Response refused = Post(kPath, body.dump());
+  EXPECT_EQ(refused.result_int(), 400) << refused.body();
+  EXPECT_EQ(Json::parse(refused.body())["error"]["param"], "input");
+  EXPECT_TRUE(service_.text()->embeds().empty());
+  body["encoding_format"] = "base64";
+  EXPECT_EQ(Ask(body.dump())["data"].size(), 2048u);
+  body = {{"input", std::vector<std::string>(2048, "a")}, {"dimensions", 3}};
+  EXPECT_EQ(Ask(body.dump())["data"].size(), 2048u);
+}
+
+TEST_F(EmbeddingsApiTest, TheFirstAnswerTellsWhatVectorsTake) {
+  HttpLimits limits;
+  limits.max_answers_bytes = 64 << 20;
+  StartServer(limits);
+  service_.text()->SetDimensions(4000);
+  const Json body = {{"input", std::vector<std::string>(1000, "a")}};
+  const HttpClient::Response refused = Post(kPath, body.dump());
+  EXPECT_EQ(refused.result_int(), 400) << refused.body();
+  EXPECT_EQ(service_.text()->embeds().size(), 1u) << "the other parts are not asked for";
+  EXPECT_EQ(Ask(R"({"input":["a"]})")["data"].size(), 1u);
+}
+
 TEST_F(EmbeddingsApiTest, ErrorsNameTheMember) {
   StartServer();
   struct Case {

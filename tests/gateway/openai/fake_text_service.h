@@ -96,12 +96,19 @@ class FakeTextService : public TextService {
     return [] {};
   }
 
+  // Vectors have zeros up to this number of values from now on.
+  void SetDimensions(int dimensions) {
+    absl::MutexLock lock(&mutex_);
+    dimensions_ = dimensions;
+  }
   // Each input's vector is its number of bytes or ids, 0.1 and -3e-8, that of a pair a thousandth
   // of its document's bytes, which are the logit; a text or a document "refuse" is refused.
   Cancel AskEmbed(const ClientCall& call, v1::EmbedRequest request,
                   Done<v1::EmbedResponse> done) override {
+    int dimensions;
     {
       absl::MutexLock lock(&mutex_);
+      dimensions = dimensions_;
       embeds_.push_back(request);
       CONTINUO_CHECK(call.num_bytes > 0);
     }
@@ -125,6 +132,7 @@ class FakeTextService : public TextService {
                                               : static_cast<size_t>(input.token_ids().ids_size()));
       v1::Embedding& vector = *response.add_embeddings();
       for (const float value : {size, 0.1f, -3e-8f}) vector.add_values(value);
+      while (vector.values_size() < dimensions) vector.add_values(0);
     }
     response.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(2 * request.inputs_size()));
     done(std::move(response));
@@ -149,6 +157,7 @@ class FakeTextService : public TextService {
 
   absl::Mutex mutex_;
   std::vector<v1::EmbedRequest> embeds_ ABSL_GUARDED_BY(mutex_);
+  int dimensions_ ABSL_GUARDED_BY(mutex_) = 0;
   bool holds_ ABSL_GUARDED_BY(mutex_) = false;
   int num_held_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_cancelled_ ABSL_GUARDED_BY(mutex_) = 0;

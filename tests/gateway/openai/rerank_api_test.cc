@@ -95,6 +95,18 @@ TEST_F(RerankApiTest, TheClientsRequestIdNamesNoRequest) {
   EXPECT_NE(ids[0], ids[1]) << "two requests of a page may run at a time";
 }
 
+TEST_F(RerankApiTest, WhatNeverHasRoomIsRefusedBeforeWorkersAreAsked) {
+  HttpLimits limits;
+  limits.max_answers_bytes = 64 << 10;
+  StartServer(limits);
+  const Json large = {{"query", "q"}, {"documents", {std::string(32 << 10, 'a')}}};
+  const HttpClient::Response refused = Post("/v1/rerank", large.dump());
+  EXPECT_EQ(refused.result_int(), 400) << refused.body();
+  EXPECT_EQ(Json::parse(refused.body())["error"]["param"], "documents");
+  EXPECT_TRUE(service_.text()->embeds().empty());
+  EXPECT_EQ(Ask("/v1/rerank", {{"query", "q"}, {"documents", {"a"}}})["results"].size(), 1u);
+}
+
 TEST_F(RerankApiTest, ErrorsNameTheMember) {
   StartServer();
   Json late = Json::array();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -38,6 +39,7 @@ class ServerTest : public ::testing::Test {
           v1::Model& model = models.emplace_back();
           model.set_name(name);
           if (name == adapter_) model.set_parent(models_.front());
+          model.set_embedding_dimensions(dimensions_);
         }
         return models;
       };
@@ -92,6 +94,7 @@ class ServerTest : public ::testing::Test {
   bool event_ids_ = true;
   std::vector<std::string> models_;  // of callers; empty: those of FakeApi
   std::string adapter_;              // which of them is a LoRA adapter of the first
+  uint32_t dimensions_ = 0;          // of the vectors that they make
   FakeGenerateService service_;
   std::unique_ptr<Api> api_;
   std::unique_ptr<HttpServer> server_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/gateway/openai/embeddings/embeddings_json.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -16,7 +17,7 @@ namespace continuo::gateway::openai {
 namespace {
 
 constexpr size_t kMaxFloatBytes = 16;  // "-1.1754944e-38," and one more
-constexpr size_t kMaxObjectBytes = 80;
+constexpr size_t kMaxObjectBytes = 80, kMaxRestBytes = 512;
 
 void AppendVector(const v1::Embedding& embedding, bool base64, std::string* json) {
   const auto& values = embedding.values();
@@ -58,21 +59,24 @@ void AppendFloat(float value, std::string* json) {
   json->append(digits.begin(), end.ptr);
 }
 
-size_t EmbeddingsJsonBytes(const std::vector<v1::EmbedResponse>& parts, bool base64) {
-  size_t bytes = 512;
-  for (const v1::EmbedResponse& part : parts) {
-    for (const v1::Embedding& embedding : part.embeddings()) {
-      const auto values = static_cast<size_t>(embedding.values_size());
-      bytes +=
-          kMaxObjectBytes + (base64 ? values * sizeof(float) / 3 * 4 + 8 : values * kMaxFloatBytes);
-    }
-  }
-  return bytes;
+size_t EmbeddingsJsonBytes(size_t num_vectors, size_t dimensions, bool base64) {
+  const size_t vector_bytes =
+      base64 ? dimensions * sizeof(float) / 3 * 4 + 8 : dimensions * kMaxFloatBytes;
+  return kMaxRestBytes + num_vectors * (kMaxObjectBytes + vector_bytes);
 }
 
 std::string EmbeddingsJson(const std::vector<v1::EmbedResponse>& parts, const std::string& model,
                            bool base64) {
-  std::string json = R"({"object":"list","data":[)";
+  size_t num_vectors = 0, most_values = 0;
+  for (const v1::EmbedResponse& part : parts) {
+    for (const v1::Embedding& embedding : part.embeddings()) {
+      ++num_vectors;
+      most_values = std::max(most_values, static_cast<size_t>(embedding.values_size()));
+    }
+  }
+  std::string json;
+  json.reserve(EmbeddingsJsonBytes(num_vectors, most_values, base64) + model.size());
+  json.append(R"({"object":"list","data":[)");
   int index = 0;
   uint64_t tokens = 0;
   for (const v1::EmbedResponse& part : parts) {

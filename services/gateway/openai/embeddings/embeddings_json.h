@@ -12,8 +12,8 @@ namespace continuo::gateway::openai {
 // Appends the shortest number that reads as the same float32, or null if that is not finite.
 void AppendFloat(float value, std::string* json);
 
-// The most bytes that EmbeddingsJson takes for the vectors of the responses.
-size_t EmbeddingsJsonBytes(const std::vector<v1::EmbedResponse>& parts, bool base64);
+// The most bytes that EmbeddingsJson takes for so many vectors, beside the model's name.
+size_t EmbeddingsJsonBytes(size_t num_vectors, size_t dimensions, bool base64);
 
 // The answer of /v1/embeddings: the vectors of the responses, one after the other, with the
 // shortest digits that read as the same float32, or as base64 of the values, little-endian.

@@ -5,12 +5,24 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "services/gateway/openai/embeddings/embed_room.h"
 #include "services/gateway/openai/rerank/rerank_json.h"
 #include "services/gateway/relay/message_memory.h"
-#include "services/protocol/error.h"
 #include "services/protocol/find_model.h"
 
 namespace continuo::gateway::openai {
+namespace {
+
+// The memory of the texts, of the scores, and of the JSON that is made of them.
+int64_t CallBytes(const RerankCall& call) {
+  size_t bytes = RerankJsonBytes(call) + call.texts.size() * sizeof(v1::Embedding);
+  for (const auto* const texts : {&call.queries, &call.texts, &call.documents}) {
+    for (const std::string& text : *texts) bytes += sizeof(text) + text.size();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace
 
 boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& connection,
                                                            ScoreForm form, HttpRequest& request,
@@ -27,6 +39,12 @@ boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& conne
   }
   parsed->options.set_request_id(id);
   const size_t num_pairs = parsed->texts.size();
+  Answer answer;
+  if (absl::Status status = TakeEmbedRoom(connection.answers_budget(), CallBytes(*parsed),
+                                          parsed->document_name, &answer.room);
+      !status.ok()) {
+    co_return Answer{.status = std::move(status)};
+  }
   std::vector<v1::EmbedResponse> responses;
   for (size_t first = 0; first < num_pairs;) {
     v1::EmbedRequest part = TakePart(*parsed, first);
@@ -45,12 +63,6 @@ boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& conne
     }
     first += static_cast<size_t>(num_inputs);
     responses.push_back(*std::move(response));
-  }
-  Answer answer = {.room = ByteBudget::Share(&connection.answers_budget())};
-  if (!answer.room.ResizeLeavingRoom(static_cast<int64_t>(RerankJsonBytes(*parsed)))) {
-    answer.room.Release();
-    answer.status = protocol::OverloadedError("answers in one piece have taken their memory");
-    co_return answer;
   }
   answer.body = RerankJson(*parsed, responses, id, name, absl::ToUnixSeconds(clock_->Now()));
   co_return answer;
