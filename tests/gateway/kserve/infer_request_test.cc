@@ -190,6 +190,25 @@ TEST(InferRequestTest, RawContentsAreChecked) {
   EXPECT_EQ(Wrong(request), "raw_input_contents");
 }
 
+// A byte of raw contents would be sixteen of JSON.
+TEST(InferRequestTest, TensorsAreBoundedTogetherBeforeTheyAreRead) {
+  const auto ids = [](Request* request, const std::string& name, int64_t number) {
+    AddTensor(request, name, "UINT8", number);
+    request->add_raw_input_contents(std::string(static_cast<size_t>(number), '\1'));
+  };
+  Request request;
+  ids(&request, "input_ids", kMaxElements + 1);
+  EXPECT_EQ(Wrong(request), "input_ids");
+  EXPECT_THAT(std::string(ReadInferRequest(request).status().message()),
+              HasSubstr("more elements than"));
+  Request both;
+  ids(&both, "input_ids", kMaxElements / 2);
+  ids(&both, "stop_words", kMaxElements / 2 + 1);
+  EXPECT_EQ(Wrong(both), "stop_words");
+  EXPECT_THAT(std::string(ReadInferRequest(both).status().message()),
+              HasSubstr("more elements than"));
+}
+
 TEST(InferRequestTest, ThereIsOneVersion) {
   Request request = TextRequest();
   request.set_model_version("1");

@@ -76,7 +76,9 @@ class BinaryData {
   std::string_view data_;
 };
 
-absl::StatusOr<InferMessage::Input> ReadInput(const Json& input, BinaryData* binary) {
+// As many elements as `*left` may come.
+absl::StatusOr<InferMessage::Input> ReadInput(const Json& input, BinaryData* binary,
+                                              int64_t* left) {
   RETURN_IF_ERROR(CheckKind("inputs", input, Json::value_t::object));
   const auto name = input.find("name");
   if (name == input.end()) return FieldError("inputs", "has a tensor without a name");
@@ -109,8 +111,8 @@ absl::StatusOr<InferMessage::Input> ReadInput(const Json& input, BinaryData* bin
   if ((data != nullptr) == raw.has_value()) {
     return FieldError(head.name, "has to have either data or binary_data_size");
   }
-  ASSIGN_OR_RETURN(Json elements,
-                   raw.has_value() ? ElementsOfRaw(head, *raw) : ElementsOfJson(head, *data));
+  ASSIGN_OR_RETURN(Json elements, raw.has_value() ? ElementsOfRaw(head, *raw, left)
+                                                  : ElementsOfJson(head, *data, left));
   return InferMessage::Input{std::move(head.name), std::move(elements)};
 }
 
@@ -162,6 +164,7 @@ absl::StatusOr<HttpInferCall> ReadInferJson(const ServedName& name, std::string_
   BinaryData binary_data(body.substr(text.size()));
   InferMessage message = {.model = name.model, .version = name.version};
   HttpInferCall call;
+  int64_t elements_left = kMaxElements;
   for (auto& [member, value] : request.items()) {
     if (member == "id") {
       ASSIGN_OR_RETURN(message.id, TextOf(member, value));
@@ -174,7 +177,7 @@ absl::StatusOr<HttpInferCall> ReadInferJson(const ServedName& name, std::string_
     } else if (member == "inputs") {
       RETURN_IF_ERROR(CheckKind(member, value, Json::value_t::array));
       for (const Json& input : value) {
-        ASSIGN_OR_RETURN(InferMessage::Input read, ReadInput(input, &binary_data));
+        ASSIGN_OR_RETURN(InferMessage::Input read, ReadInput(input, &binary_data, &elements_left));
         message.inputs.push_back(std::move(read));
       }
     } else if (member == "outputs") {

@@ -243,6 +243,7 @@ absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& r
   if (is_raw && request.raw_input_contents_size() != request.inputs_size()) {
     return FieldError("raw_input_contents", "are not as many as inputs");
   }
+  int64_t left = kMaxElements;
   for (int i = 0; i < request.inputs_size(); ++i) {
     const auto& tensor = request.inputs(i);
     if (!tensor.parameters().empty()) {
@@ -251,8 +252,9 @@ absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& r
     const TensorHead head = {.name = tensor.name(),
                              .datatype = tensor.datatype(),
                              .shape = {tensor.shape().begin(), tensor.shape().end()}};
-    ASSIGN_OR_RETURN(Json elements, is_raw ? ElementsOfRaw(head, request.raw_input_contents(i))
-                                           : ElementsOf(head, tensor.contents()));
+    ASSIGN_OR_RETURN(Json elements, is_raw
+                                        ? ElementsOfRaw(head, request.raw_input_contents(i), &left)
+                                        : ElementsOf(head, tensor.contents(), &left));
     message.inputs.push_back({tensor.name(), std::move(elements)});
   }
   for (const auto& [name, parameter] : request.parameters()) {

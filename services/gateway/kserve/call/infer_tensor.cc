@@ -39,27 +39,28 @@ std::optional<uint64_t> NumElements(const std::vector<int64_t>& shape) {
   return number;
 }
 
+// `number` is that of the shape, at most kMaxElements. What has others is not read.
 template <typename Number>
-std::optional<json> FromRaw(std::string_view raw) {
-  if (raw.size() % sizeof(Number) != 0) return std::nullopt;
+std::optional<json> FromRaw(std::string_view raw, uint64_t number) {
+  if (raw.size() != number * sizeof(Number)) return std::nullopt;
   json elements = json::array();
   for (; !raw.empty(); raw.remove_prefix(sizeof(Number))) {
-    Number number;
-    std::memcpy(&number, raw.data(), sizeof(Number));
     if constexpr (std::is_same_v<Number, bool>) {
       elements.push_back(raw[0] != 0);
     } else {
-      elements.push_back(number);
+      Number element;
+      std::memcpy(&element, raw.data(), sizeof(Number));
+      elements.push_back(element);
     }
   }
   return elements;
 }
 
-std::optional<json> TextsFromRaw(std::string_view raw) {
+std::optional<json> TextsFromRaw(std::string_view raw, uint64_t number) {
   json texts = json::array();
   while (!raw.empty()) {
     uint32_t size;
-    if (raw.size() < sizeof(size)) return std::nullopt;
+    if (texts.size() == number || raw.size() < sizeof(size)) return std::nullopt;
     std::memcpy(&size, raw.data(), sizeof(size));
     raw.remove_prefix(sizeof(size));
     if (raw.size() < size) return std::nullopt;
@@ -70,7 +71,8 @@ std::optional<json> TextsFromRaw(std::string_view raw) {
 }
 
 template <typename Values>
-std::optional<json> FromContents(const Values& values) {
+std::optional<json> FromContents(const Values& values, uint64_t number) {
+  if (static_cast<uint64_t>(values.size()) != number) return std::nullopt;
   json elements = json::array();
   for (const auto& value : values) elements.push_back(value);
   return elements;
@@ -90,44 +92,49 @@ bool IsNumber(const json& value) {
 
 struct Datatype {
   std::string_view name;
-  std::optional<json> (*from_raw)(std::string_view raw);
-  std::optional<json> (*from_contents)(const Contents& contents);
+  std::optional<json> (*from_raw)(std::string_view raw, uint64_t number);
+  std::optional<json> (*from_contents)(const Contents& contents, uint64_t number);
   bool (*is_element)(const json& value);
 };
 
 template <typename Number>
 constexpr Datatype OfNumbers(std::string_view name,
-                             std::optional<json> (*from_contents)(const Contents& contents)) {
+                             std::optional<json> (*from_contents)(const Contents& contents,
+                                                                  uint64_t number)) {
   return {name, FromRaw<Number>, from_contents, IsNumber<Number>};
 }
 
-std::optional<json> FromInt(const Contents& contents) {
-  return FromContents(contents.int_contents());
+std::optional<json> FromInt(const Contents& contents, uint64_t number) {
+  return FromContents(contents.int_contents(), number);
 }
-std::optional<json> FromUint(const Contents& contents) {
-  return FromContents(contents.uint_contents());
+std::optional<json> FromUint(const Contents& contents, uint64_t number) {
+  return FromContents(contents.uint_contents(), number);
 }
 
 constexpr Datatype kDatatypes[] = {
     {"BOOL",
-     [](std::string_view raw) {
+     [](std::string_view raw, uint64_t n) {
        static_assert(sizeof(bool) == 1);
-       return FromRaw<bool>(raw);
+       return FromRaw<bool>(raw, n);
      },
-     [](const Contents& c) { return FromContents(c.bool_contents()); },
+     [](const Contents& c, uint64_t n) { return FromContents(c.bool_contents(), n); },
      [](const json& value) { return value.is_boolean(); }},
     OfNumbers<int8_t>("INT8", FromInt),
     OfNumbers<int16_t>("INT16", FromInt),
     OfNumbers<int32_t>("INT32", FromInt),
-    OfNumbers<int64_t>("INT64", [](const Contents& c) { return FromContents(c.int64_contents()); }),
+    OfNumbers<int64_t>(
+        "INT64", [](const Contents& c, uint64_t n) { return FromContents(c.int64_contents(), n); }),
     OfNumbers<uint8_t>("UINT8", FromUint),
     OfNumbers<uint16_t>("UINT16", FromUint),
     OfNumbers<uint32_t>("UINT32", FromUint),
-    OfNumbers<uint64_t>("UINT64",
-                        [](const Contents& c) { return FromContents(c.uint64_contents()); }),
-    OfNumbers<float>("FP32", [](const Contents& c) { return FromContents(c.fp32_contents()); }),
-    OfNumbers<double>("FP64", [](const Contents& c) { return FromContents(c.fp64_contents()); }),
-    {"BYTES", TextsFromRaw, [](const Contents& c) { return FromContents(c.bytes_contents()); },
+    OfNumbers<uint64_t>("UINT64", [](const Contents& c,
+                                     uint64_t n) { return FromContents(c.uint64_contents(), n); }),
+    OfNumbers<float>(
+        "FP32", [](const Contents& c, uint64_t n) { return FromContents(c.fp32_contents(), n); }),
+    OfNumbers<double>(
+        "FP64", [](const Contents& c, uint64_t n) { return FromContents(c.fp64_contents(), n); }),
+    {"BYTES", TextsFromRaw,
+     [](const Contents& c, uint64_t n) { return FromContents(c.bytes_contents(), n); },
      [](const json& value) { return value.is_string(); }},
 };
 
@@ -146,14 +153,20 @@ bool Flatten(const json& data, const Datatype& type, json* elements) {
   return true;
 }
 
-// Reads by `read`, a function from the datatype to the elements.
+// Reads by `read`, a function from the datatype and the number of elements to the elements.
 template <typename Read>
-absl::StatusOr<json> Elements(const TensorHead& head, Read read) {
+absl::StatusOr<json> Elements(const TensorHead& head, int64_t* left, Read read) {
   const auto type = std::ranges::find(kDatatypes, head.datatype, &Datatype::name);
   if (type == std::end(kDatatypes)) return Wrong(head, "has a datatype that is not supported");
   const std::optional<uint64_t> number = NumElements(head.shape);
   if (!number.has_value()) return Wrong(head, "has a shape that is not supported");
-  std::optional<json> elements = read(*type);
+  const auto taken = static_cast<int64_t>(*number);
+  if (taken > *left) {
+    return Wrong(head, absl::StrCat("has more elements than the ", *left, " that are left of ",
+                                    kMaxElements, " for a request"));
+  }
+  *left -= taken;
+  std::optional<json> elements = read(*type, *number);
   if (!elements.has_value() || elements->size() != *number) {
     return Wrong(head, absl::StrCat("has other elements than the ", *number, " of its shape"));
   }
@@ -167,16 +180,20 @@ absl::StatusOr<json> Elements(const TensorHead& head, Read read) {
 
 }  // namespace
 
-absl::StatusOr<json> ElementsOf(const TensorHead& head, const Contents& contents) {
-  return Elements(head, [&](const Datatype& type) { return type.from_contents(contents); });
+absl::StatusOr<json> ElementsOf(const TensorHead& head, const Contents& contents, int64_t* left) {
+  return Elements(head, left, [&](const Datatype& type, uint64_t number) {
+    return type.from_contents(contents, number);
+  });
 }
 
-absl::StatusOr<json> ElementsOfRaw(const TensorHead& head, std::string_view raw) {
-  return Elements(head, [&](const Datatype& type) { return type.from_raw(raw); });
+absl::StatusOr<json> ElementsOfRaw(const TensorHead& head, std::string_view raw, int64_t* left) {
+  return Elements(head, left, [&](const Datatype& type, uint64_t number) {
+    return type.from_raw(raw, number);
+  });
 }
 
-absl::StatusOr<json> ElementsOfJson(const TensorHead& head, const json& data) {
-  return Elements(head, [&](const Datatype& type) {
+absl::StatusOr<json> ElementsOfJson(const TensorHead& head, const json& data, int64_t* left) {
+  return Elements(head, left, [&](const Datatype& type, uint64_t /*number*/) {
     std::optional<json> elements(json::array());
     if (!data.is_array() || !Flatten(data, type, &*elements)) elements.reset();
     return elements;
