@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -164,6 +165,49 @@ TEST(InferRequestTest, WhatIsWrongIsNamed) {
               AddText(r, "sampling_parameters", R"({"n":2})");
             }),
             "n");
+}
+
+// Such values would become null, and null the default.
+TEST(InferRequestTest, ValuesThatJsonHasNotAreRefused) {
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Request parameter = TextRequest();
+    (*parameter.mutable_parameters())["temperature"].set_double_param(value);
+    EXPECT_EQ(Wrong(parameter), "temperature");
+    Request single = TextRequest();
+    AddTensor(&single, "temperature", "FP32")
+        ->mutable_contents()
+        ->add_fp32_contents(static_cast<float>(value));
+    EXPECT_EQ(Wrong(single), "temperature");
+    Request raw;
+    AddTensor(&raw, "input_ids", "INT32");
+    AddTensor(&raw, "temperature", "FP64");
+    raw.add_raw_input_contents(std::string("\5\0\0\0", 4));
+    raw.add_raw_input_contents(std::string(reinterpret_cast<const char*>(&value), sizeof(value)));
+    EXPECT_EQ(Wrong(raw), "temperature");
+  }
+  Request empty = TextRequest();
+  (*empty.mutable_parameters())["temperature"].Clear();
+  EXPECT_EQ(Wrong(empty), "temperature");
+}
+
+TEST(InferRequestTest, WhatIsThereTwiceIsRefused) {
+  for (const char* const name : {"stream", "exclude_input_in_output", "return_finish_reason",
+                                 "return_num_input_tokens", "return_num_output_tokens"}) {
+    Request request = TextRequest();
+    AddBool(&request, name, true);
+    EXPECT_TRUE(ReadInferRequest(request).ok()) << name;
+    AddBool(&request, name, false);
+    EXPECT_EQ(Wrong(request), name);
+  }
+  Request both = TextRequest();
+  AddBool(&both, "stream", true);
+  AddBool(&both, "streaming", false);
+  EXPECT_EQ(Wrong(both), "streaming");
+  Request sampling = TextRequest();
+  AddText(&sampling, "sampling_parameters", R"({"top_k":1})");
+  AddText(&sampling, "sampling_parameters", R"({"min_p":0.1})");
+  EXPECT_EQ(Wrong(sampling), "sampling_parameters");
 }
 
 TEST(InferRequestTest, RawContentsAreChecked) {

@@ -2,11 +2,13 @@
 #include "services/gateway/kserve/call/infer_request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/gateway/kserve/call/infer_tensor.h"
@@ -51,7 +53,7 @@ absl::Status SetMember(std::string_view name, Json value, Json* body) {
   return absl::OkStatus();
 }
 
-Json ValueOf(const inference::InferParameter& parameter) {
+absl::StatusOr<Json> ValueOf(const std::string& name, const inference::InferParameter& parameter) {
   switch (parameter.parameter_choice_case()) {
     case inference::InferParameter::kBoolParam:
       return parameter.bool_param();
@@ -60,13 +62,14 @@ Json ValueOf(const inference::InferParameter& parameter) {
     case inference::InferParameter::kStringParam:
       return parameter.string_param();
     case inference::InferParameter::kDoubleParam:
+      if (!std::isfinite(parameter.double_param())) return FieldError(name, "is not finite");
       return parameter.double_param();
     case inference::InferParameter::kUint64Param:
       return parameter.uint64_param();
     case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
       break;
   }
-  return nullptr;
+  return FieldError(name, "has no value");
 }
 
 absl::StatusOr<Json> OnlyElement(std::string_view name, Json elements) {
@@ -121,7 +124,9 @@ class TensorReader {
   }
 
  private:
-  static absl::Status Set(const std::string& name, Json elements, bool* value) {
+  // Sets one of the call's own settings, which may have two names.
+  absl::Status Set(const std::string& name, Json elements, bool* value) {
+    if (!set_.insert(value).second) return FieldError(name, "is there twice");
     ASSIGN_OR_RETURN(*value, OnlyBool(name, std::move(elements)));
     return absl::OkStatus();
   }
@@ -148,6 +153,8 @@ class TensorReader {
   absl::Status AddSampling(Json elements) {
     ASSIGN_OR_RETURN(const Json text, OnlyElement(kSamplingParameters, std::move(elements)));
     if (!text.is_string()) return FieldError(kSamplingParameters, "is no BYTES");
+    if (std::exchange(has_sampling_, true))
+      return FieldError(kSamplingParameters, "is there twice");
     const absl::StatusOr<Json> members = openai::ParseObject(text.get_ref<const std::string&>());
     if (!members.ok()) {
       return FieldError(kSamplingParameters, std::string(members.status().message()));
@@ -162,6 +169,8 @@ class TensorReader {
   Json& body_;
   std::optional<Json> prompt_;
   std::optional<bool> excludes_input_;
+  bool has_sampling_ = false;
+  absl::flat_hash_set<const bool*> set_;  // by Set
 };
 
 // Chooses the outputs that are listed.
@@ -258,7 +267,7 @@ absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& r
     message.inputs.push_back({tensor.name(), std::move(elements)});
   }
   for (const auto& [name, parameter] : request.parameters()) {
-    message.parameters[name] = ValueOf(parameter);
+    ASSIGN_OR_RETURN(message.parameters[name], ValueOf(name, parameter));
   }
   for (const auto& output : request.outputs()) {
     if (!output.parameters().empty()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -171,6 +172,10 @@ absl::StatusOr<json> Elements(const TensorHead& head, int64_t* left, Read read) 
     return Wrong(head, absl::StrCat("has other elements than the ", *number, " of its shape"));
   }
   for (const json& element : *elements) {
+    // JSON would have null in their place.
+    if (element.is_number_float() && !std::isfinite(element.get<double>())) {
+      return Wrong(head, "has a number that is not finite");
+    }
     if (!element.is_string()) continue;
     const auto& text = element.get_ref<const std::string&>();
     if (ToValidUtf8(text) != text) return Wrong(head, "is not UTF-8");

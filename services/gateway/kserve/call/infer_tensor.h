@@ -24,8 +24,8 @@ inline constexpr int64_t kMaxElements = protocol::kMaxValues;
 
 // The elements of a tensor as a JSON array of booleans, numbers or texts. INVALID_ARGUMENT names
 // the tensor: a datatype that is not known, a shape that is not that of the elements, a text that
-// is not UTF-8, more elements than `*left`, from which they are taken. Nothing is made of a tensor
-// of a wrong size.
+// is not UTF-8, a number that is not finite, more elements than `*left`, from which they are taken.
+// Nothing is made of a tensor of a wrong size.
 absl::StatusOr<nlohmann::json> ElementsOf(const TensorHead& head,
                                           const inference::InferTensorContents& contents,
                                           int64_t* left);
