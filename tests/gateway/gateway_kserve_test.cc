@@ -185,6 +185,21 @@ TEST_F(GatewayKserveTest, AClientThatReadsLateHasAllErrors) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
+TEST_F(GatewayKserveTest, AnErrorOfAStreamIsNoLongerThanOneOfACall) {
+  Start(1);
+  inference::ModelInferRequest request = StreamRequest("once", 20, "i");
+  request.mutable_inputs(1)->set_name(std::string(size_t{5} << 20, 'n'));
+  grpc::ClientContext context;
+  auto stream = kserve_->ModelStreamInfer(&context);
+  ASSERT_TRUE(stream->Write(request));
+  stream->WritesDone();
+  inference::ModelStreamInferResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_NE(response.error_message(), "");
+  EXPECT_LE(response.error_message().size(), 1024u);
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
 TEST_F(GatewayKserveTest, BytesThatAreNoRequestAreRefused) {
   Start(1);
   std::string response;

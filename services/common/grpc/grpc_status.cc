@@ -27,11 +27,14 @@ std::string Cut(std::string text, size_t limit) {
 
 }  // namespace
 
+std::string MessageOnWire(const absl::Status& status) {
+  return Cut(ToValidUtf8({status.message().data(), status.message().size()}), kMaxMessageBytes);
+}
+
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  const std::string message =
-      Cut(ToValidUtf8({status.message().data(), status.message().size()}), kMaxMessageBytes);
+  const std::string message = MessageOnWire(status);
 
   google::rpc::Status rpc;
   rpc.set_code(code);

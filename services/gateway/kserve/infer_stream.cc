@@ -162,7 +162,7 @@ void InferStream::SendError(const std::string& id, const absl::Status& status) {
     return;
   }
   inference::ModelStreamInferResponse message;
-  message.set_error_message(std::string(status.message()));
+  message.set_error_message(common::MessageOnWire(status));
   message.mutable_infer_response()->set_id(id);
   Send(message, nullptr);
 }

@@ -37,7 +37,7 @@ absl::StatusOr<inference::RepositoryIndexRequest> ReadIndexRequest(std::string_v
   if (body.empty()) return request;
   ASSIGN_OR_RETURN(const Json json, ParseObject(body));
   for (const auto& [member, value] : json.items()) {
-    if (member != "ready") return protocol::FieldError(member, "is not known");
+    if (member != "ready") return protocol::FieldError(ShowName(member), "is not known");
     if (!value.is_boolean()) return protocol::FieldError(member, "is neither true nor false");
     request.set_ready(value.get<bool>());
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/gateway/kserve/call/answer_json.h"
 #include "services/protocol/error.h"
 
@@ -114,6 +115,24 @@ TEST(InferJsonTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(
       ReadInferJson({.model = "m", .version = "2"}, InputsWith(""), std::nullopt).status().code(),
       absl::StatusCode::kNotFound);
+}
+
+TEST(InferJsonTest, ErrorsShowTheBeginningOfALongName) {
+  const std::string name(5000, 'n');
+  const auto tensor = [&](const std::string& members) {
+    return InputsWith(absl::StrCat(R"(,{"name":")", name, R"(",)", members, "}"));
+  };
+  for (const std::string& body :
+       {tensor(R"("datatype":"INT32","data":[1])"), tensor(R"("shape":[1],"datatype":"INT32")"),
+        tensor(R"("shape":3)"), absl::StrCat(R"({")", name, R"(":1})"),
+        tensor(absl::StrCat(R"("shape":[1],")", name, R"(":1)")),
+        absl::StrCat(R"({"outputs":[{"name":")", name, R"(","parameters":1}]})")}) {
+    EXPECT_THAT(Message(body), ::testing::AllOf(::testing::SizeIs(::testing::Lt(250u)),
+                                                HasSubstr(std::string(64, 'n'))));
+  }
+  EXPECT_THAT(GenerateMessage(absl::StrCat(R"({"text_input":"a",")", name, R"(":1,"parameters":{")",
+                                           name, R"(":2}})")),
+              ::testing::SizeIs(::testing::Lt(200u)));
 }
 
 TEST(InferJsonTest, GenerateTakesMembersAndParameters) {

@@ -253,6 +253,36 @@ TEST(InferRequestTest, TensorsAreBoundedTogetherBeforeTheyAreRead) {
               HasSubstr("more elements than"));
 }
 
+TEST(InferRequestTest, ErrorsShowTheBeginningOfALongName) {
+  const std::string name(5000, 'n');
+  const auto message = [](const Request& request) {
+    const absl::Status status = ReadInferRequest(request).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  const auto is_short =
+      ::testing::AllOf(::testing::SizeIs(::testing::Lt(200u)), HasSubstr(std::string(64, 'n')));
+  Request tensor = TextRequest();
+  AddTensor(&tensor, name, "INT8", 2)->mutable_contents()->add_int_contents(1);
+  EXPECT_THAT(message(tensor), is_short);
+  Request twice = TextRequest();
+  AddText(&twice, name, "x");
+  (*twice.mutable_parameters())[name].set_int64_param(1);
+  EXPECT_THAT(message(twice), is_short);
+  Request empty = TextRequest();
+  (*empty.mutable_parameters())[name].Clear();
+  EXPECT_THAT(message(empty), is_short);
+  Request parameter = TextRequest();
+  AddText(&parameter, name, "x");
+  (*parameter.mutable_inputs(1)->mutable_parameters())["p"].set_int64_param(1);
+  EXPECT_THAT(message(parameter), is_short);
+  Request output = TextRequest();
+  output.add_outputs()->set_name(name);
+  EXPECT_THAT(message(output), is_short);
+  (*output.mutable_outputs(0)->mutable_parameters())["p"].set_int64_param(1);
+  EXPECT_THAT(message(output), is_short);
+}
+
 TEST(InferRequestTest, ThereIsOneVersion) {
   Request request = TextRequest();
   request.set_model_version("1");

@@ -21,8 +21,9 @@ constexpr std::string_view kBinaryData = "binary_data";
 constexpr char kParameters[] = "parameters";
 
 absl::Status Unknown(std::string_view where, std::string_view name) {
-  return FieldError(absl::StrCat(std::string(where), where.empty() ? "" : ".", std::string(name)),
-                    "is not known");
+  return FieldError(
+      absl::StrCat(std::string(where), where.empty() ? "" : ".", openai::ShowName(name)),
+      "is not known");
 }
 
 absl::StatusOr<std::string> TextOf(std::string_view where, const Json& value) {
@@ -84,7 +85,7 @@ absl::StatusOr<InferMessage::Input> ReadInput(const Json& input, BinaryData* bin
   if (name == input.end()) return FieldError("inputs", "has a tensor without a name");
   TensorHead head;
   ASSIGN_OR_RETURN(head.name, TextOf("inputs.name", *name));
-  const std::string where = absl::StrCat("inputs.", head.name);
+  const std::string where = absl::StrCat("inputs.", openai::ShowName(head.name));
   const Json* data = nullptr;
   std::optional<std::string_view> raw;
   bool has_shape = false;
@@ -107,9 +108,9 @@ absl::StatusOr<InferMessage::Input> ReadInput(const Json& input, BinaryData* bin
       return Unknown(where, member);
     }
   }
-  if (!has_shape) return FieldError(head.name, "has no shape");
+  if (!has_shape) return FieldError(openai::ShowName(head.name), "has no shape");
   if ((data != nullptr) == raw.has_value()) {
-    return FieldError(head.name, "has to have either data or binary_data_size");
+    return FieldError(openai::ShowName(head.name), "has to have either data or binary_data_size");
   }
   ASSIGN_OR_RETURN(Json elements, raw.has_value() ? ElementsOfRaw(head, *raw, left)
                                                   : ElementsOfJson(head, *data, left));
@@ -121,7 +122,7 @@ absl::Status ReadOutput(const Json& output, InferMessage* message, BinaryOutputs
   const auto found = output.find("name");
   if (found == output.end()) return FieldError("outputs", "has a tensor without a name");
   ASSIGN_OR_RETURN(const std::string name, TextOf("outputs.name", *found));
-  const std::string where = absl::StrCat("outputs.", name);
+  const std::string where = absl::StrCat("outputs.", openai::ShowName(name));
   for (const auto& [member, value] : output.items()) {
     if (member == "name") continue;
     if (member != kParameters) return Unknown(where, member);
@@ -212,7 +213,7 @@ absl::StatusOr<InferCall> ReadGenerateJson(const ServedName& name, std::string_v
       if (!value.is_array()) value = Json::array({std::move(value)});
       message.inputs.push_back({member, std::move(value)});
     } else if (!message.parameters.emplace(member, std::move(value)).second) {
-      return FieldError(member, "is there twice");
+      return FieldError(openai::ShowName(member), "is there twice");
     }
     return absl::OkStatus();
   };

@@ -45,10 +45,10 @@ constexpr std::string_view kInputs[] = {kTextInput,
 absl::Status SetMember(std::string_view name, Json value, Json* body) {
   // These are the request's own.
   if (name == kPrompt || name == "model" || name == "echo" || name == "stream_options") {
-    return FieldError(std::string(name), "is not supported; the prompt is text_input or input_ids");
+    return FieldError(name, "is not supported; the prompt is text_input or input_ids");
   }
   if (!body->emplace(std::string(name), std::move(value)).second) {
-    return FieldError(std::string(name), "is there twice");
+    return FieldError(openai::ShowName(name), "is there twice");
   }
   return absl::OkStatus();
 }
@@ -62,14 +62,15 @@ absl::StatusOr<Json> ValueOf(const std::string& name, const inference::InferPara
     case inference::InferParameter::kStringParam:
       return parameter.string_param();
     case inference::InferParameter::kDoubleParam:
-      if (!std::isfinite(parameter.double_param())) return FieldError(name, "is not finite");
+      if (!std::isfinite(parameter.double_param()))
+        return FieldError(openai::ShowName(name), "is not finite");
       return parameter.double_param();
     case inference::InferParameter::kUint64Param:
       return parameter.uint64_param();
     case inference::InferParameter::PARAMETER_CHOICE_NOT_SET:
       break;
   }
-  return FieldError(name, "has no value");
+  return FieldError(openai::ShowName(name), "has no value");
 }
 
 absl::StatusOr<Json> OnlyElement(std::string_view name, Json elements) {
@@ -188,7 +189,8 @@ absl::Status ReadOutputs(const std::vector<std::string>& outputs, InferCall* cal
     } else if (name == kNumOutputTokens) {
       call->has_num_output_tokens = true;
     } else {
-      return FieldError("outputs", absl::StrCat("has \"", name, "\", which no model gives"));
+      return FieldError("outputs",
+                        absl::StrCat("has \"", openai::ShowName(name), "\", which no model gives"));
     }
   }
   return absl::OkStatus();
@@ -256,7 +258,7 @@ absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& r
   for (int i = 0; i < request.inputs_size(); ++i) {
     const auto& tensor = request.inputs(i);
     if (!tensor.parameters().empty()) {
-      return FieldError(tensor.name(), "has a parameter; none is known");
+      return FieldError(openai::ShowName(tensor.name()), "has a parameter; none is known");
     }
     const TensorHead head = {.name = tensor.name(),
                              .datatype = tensor.datatype(),
@@ -271,7 +273,8 @@ absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& r
   }
   for (const auto& output : request.outputs()) {
     if (!output.parameters().empty()) {
-      return FieldError(absl::StrCat("outputs.", output.name()), "has a parameter; none is known");
+      return FieldError(absl::StrCat("outputs.", openai::ShowName(output.name())),
+                        "has a parameter; none is known");
     }
     message.outputs.push_back(output.name());
   }

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/utf8.h"
+#include "services/gateway/openai/json/json_fields.h"
 #include "services/protocol/error.h"
 
 namespace continuo::gateway::kserve {
@@ -26,7 +27,7 @@ using Contents = inference::InferTensorContents;
 static_assert(std::endian::native == std::endian::little, "raw contents are little-endian");
 
 absl::Status Wrong(const TensorHead& head, std::string_view what) {
-  return protocol::FieldError(head.name, std::string(what));
+  return protocol::FieldError(openai::ShowName(head.name), what);
 }
 
 // The number of elements; nullopt where the shape has a negative size or is too large.
