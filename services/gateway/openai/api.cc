@@ -54,7 +54,8 @@ Api::Api(ApiDependencies dependencies)
       generations_({.service = dependencies_.service,
                     .clock = dependencies_.clock,
                     .secret = dependencies_.secret,
-                    .event_ids = dependencies_.event_ids}),
+                    .event_ids = dependencies_.event_ids,
+                    .models = dependencies_.models}),
       start_seconds_(absl::ToUnixSeconds(dependencies_.clock->Now())) {}
 
 ErrorForm Api::FormOf(const HttpRequest& header) const {

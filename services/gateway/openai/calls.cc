@@ -95,11 +95,13 @@ absl::StatusOr<std::optional<uint64_t>> JsonBytesOf(const HttpRequest& request) 
   return bytes;
 }
 
-absl::StatusOr<HttpCall> ReadInferenceCall(RouteId route, const HttpRequest& request) {
+absl::StatusOr<HttpCall> ReadInferenceCall(RouteId route, const HttpRequest& request,
+                                           const OwnNameOf& own_name) {
   const auto target = request.target();
   const InferencePath path = InferencePathOf({target.data(), target.size()});
-  const kserve::ServedName name = {.model = std::string(path.model),
-                                   .version = std::string(path.version)};
+  const kserve::ServedName name = {
+      .model = own_name ? own_name(path.model) : std::string(path.model),
+      .version = std::string(path.version)};
   kserve::InferCall read;
   std::optional<kserve::BinaryOutputs> binary;
   if (route == RouteId::kInfer) {
@@ -218,13 +220,14 @@ HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateRe
   return headers;
 }
 
-absl::StatusOr<HttpCall> ReadCall(RouteId route, const HttpRequest& request) {
+absl::StatusOr<HttpCall> ReadCall(RouteId route, const HttpRequest& request,
+                                  const OwnNameOf& own_name) {
   const std::string_view body = request.body();
   switch (route) {
     case RouteId::kInfer:
     case RouteId::kGenerate:
     case RouteId::kGenerateStream:
-      return ReadInferenceCall(route, request);
+      return ReadInferenceCall(route, request, own_name);
     case RouteId::kCompletions:
       return ReadCompletions(Endpoint::kCompletions, body);
     case RouteId::kMessages:

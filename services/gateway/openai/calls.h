@@ -68,8 +68,12 @@ struct HttpCall {
 // the fingerprint of the worker, where the response has it, and the one before if that was another.
 HttpHeaders MakeRepeatable(const std::string& fingerprint_before, v1::GenerateResponse* response);
 
-// The target of the request is in the form of PathOf. INVALID_ARGUMENT names the member (FieldOf),
-// as the body has it, if one is wrong.
-absl::StatusOr<HttpCall> ReadCall(RouteId route, const HttpRequest& request);
+// The model's own name where the path of the Open Inference Protocol has it as `name`.
+using OwnNameOf = std::function<std::string(std::string_view name)>;
+
+// The target of the request is in the form of PathOf; without `own_name` a name is as it stands
+// there. INVALID_ARGUMENT names the member (FieldOf), as the body has it, if one is wrong.
+absl::StatusOr<HttpCall> ReadCall(RouteId route, const HttpRequest& request,
+                                  const OwnNameOf& own_name = nullptr);
 
 }  // namespace continuo::gateway::openai

@@ -101,7 +101,8 @@ asio::awaitable<void> GenerateApi::Serve(HttpConnection& connection, ErrorForm e
   absl::StatusOr<HttpCall> parsed = ReadAndStart({.service = options_.service,
                                                   .secret = options_.secret,
                                                   .now = now,
-                                                  .event_ids = options_.event_ids},
+                                                  .event_ids = options_.event_ids,
+                                                  .models = options_.models},
                                                  route, request, call, &start);
   // The client's own id stands for nothing here but itself: several requests may have it.
   const std::string id = start.identity.request_id;

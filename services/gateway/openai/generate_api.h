@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -28,6 +30,8 @@ struct GenerateOptions {
   const Clock* clock = nullptr;
   const FleetSecret* secret = nullptr;
   bool event_ids = true;  // of a stream's events, where its request does not say it
+  // The models that the caller may use.
+  std::function<std::vector<v1::Model>(const ClientCall&)> models;
 };
 
 // Serves the APIs that generate (calls.h), in one piece and as streams. Thread-safe.

@@ -24,14 +24,6 @@ HttpResponse ReadyResponse(bool is_ready) {
   return response;
 }
 
-// The model's own name where a path has it, whose form differs where a name is a path itself.
-std::string OwnName(const std::vector<v1::Model>& models, std::string_view name) {
-  for (const v1::Model& model : models) {
-    if (NormalPath(absl::StrCat("/", model.name())).substr(1) == name) return model.name();
-  }
-  return std::string(name);
-}
-
 absl::StatusOr<inference::RepositoryIndexRequest> ReadIndexRequest(std::string_view body) {
   inference::RepositoryIndexRequest request;
   if (body.empty()) return request;
@@ -45,6 +37,13 @@ absl::StatusOr<inference::RepositoryIndexRequest> ReadIndexRequest(std::string_v
 }
 
 }  // namespace
+
+std::string OwnName(const std::vector<v1::Model>& models, std::string_view name) {
+  for (const v1::Model& model : models) {
+    if (NormalPath(absl::StrCat("/", model.name())).substr(1) == name) return model.name();
+  }
+  return std::string(name);
+}
 
 absl::StatusOr<HttpResponse> TellServed(const KserveInfo& info, RouteId route,
                                         std::string_view path, std::string_view body) {

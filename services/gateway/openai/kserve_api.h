@@ -19,6 +19,10 @@ struct KserveInfo {
   std::string gateway_version;
 };
 
+// The model's own name where a path in the form of PathOf has it as `name`, which differs where a
+// name is a path itself.
+std::string OwnName(const std::vector<v1::Model>& models, std::string_view name);
+
 // The answer to one of RouteId::kInferenceServer to kRepositoryIndex. The path is in the form of
 // PathOf. NOT_FOUND where the model is not served; INVALID_ARGUMENT for a body that is wrong.
 absl::StatusOr<HttpResponse> TellServed(const KserveInfo& info, RouteId route,

@@ -7,6 +7,7 @@
 
 #include "services/base/status_macros.h"
 #include "services/gateway/openai/call_headers.h"
+#include "services/gateway/openai/kserve_api.h"
 
 namespace continuo::gateway::openai {
 
@@ -20,7 +21,10 @@ absl::StatusOr<HttpCall> ReadAndStart(const StartDependencies& dependencies, Rou
     start->identity.body = DigestOfBody(request);
     start->key = std::string(value);
   }
-  ASSIGN_OR_RETURN(HttpCall parsed, ReadCall(route, request));
+  const auto own_name = [&](std::string_view name) {
+    return OwnName(dependencies.models(call), name);
+  };
+  ASSIGN_OR_RETURN(HttpCall parsed, ReadCall(route, request, own_name));
   if (!parsed.stream) return parsed;
   ASSIGN_OR_RETURN(const std::optional<bool> header, EventIdsOf(request));
   start->has_ids = parsed.event_ids.value_or(header.value_or(dependencies.event_ids));

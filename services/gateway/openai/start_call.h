@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "services/gateway/identity/fleet_secret.h"
@@ -18,6 +21,8 @@ struct StartDependencies {
   const FleetSecret* secret = nullptr;
   absl::Time now;
   bool event_ids = true;  // where neither body nor header says it
+  // The models that the caller may use.
+  std::function<std::vector<v1::Model>(const ClientCall&)> models;
 };
 
 // Reads a call, and completes its start: what its idempotency key stands for, and where a stream

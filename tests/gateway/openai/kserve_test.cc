@@ -141,6 +141,23 @@ TEST_F(KserveTest, ErrorsHaveTheProtocolsForm) {
   EXPECT_THAT(error(Post(kInfer, kText), 500), HasSubstr("the server had an error"));
 }
 
+TEST_F(KserveTest, AModelWhoseNameIsAPathHasItInEveryCall) {
+  models_ = {"/models/demo"};
+  StartServer();
+  for (const std::string path : {"/v2/models//models/demo", "/v2/models/models/demo"}) {
+    const HttpClient::Response told = Get(path);
+    ASSERT_EQ(told.result_int(), 200) << told.body();
+    EXPECT_EQ(Json::parse(told.body())["name"], "/models/demo");
+    std::string named = kText;
+    named.insert(1, R"("model_name":"/models/demo",)");
+    const HttpClient::Response infer = Post(path + "/infer", named);
+    EXPECT_EQ(infer.result_int(), 200) << infer.body();
+    EXPECT_EQ(service_.requests().back().model(), "/models/demo");
+    EXPECT_EQ(Post(path + "/generate", R"({"text_input":"once"})").result_int(), 200);
+    EXPECT_EQ(service_.requests().back().model(), "/models/demo");
+  }
+}
+
 TEST_F(KserveTest, AnErrorInAStreamIsItsLastEvent) {
   StartServer();
   service_.SetScript({.hold_at = 3, .fail_at = 3, .failure = absl::DataLossError("gone")});
