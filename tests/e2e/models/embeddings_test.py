@@ -16,6 +16,7 @@ import numpy
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import fleet  # noqa: E402
 import grpc  # noqa: E402
+import killed  # noqa: E402
 import openai  # noqa: E402
 import reference  # noqa: E402
 from fleet import pb  # noqa: E402
@@ -173,7 +174,7 @@ class EmbeddingsTest(unittest.TestCase):
 
 
 class KilledTest(unittest.TestCase):
-    """Workers die under calls; every client gets the vectors of an undisturbed run."""
+    """Workers die and pause under calls; every client gets the vectors of an undisturbed run."""
 
     def test_vectors_come_while_workers_are_killed(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-embeddings-"))
@@ -185,15 +186,21 @@ class KilledTest(unittest.TestCase):
         client = openai.OpenAI(base_url=f"http://{gateway.http_address}/v1", api_key="none", max_retries=0)
         ask = lambda texts: [e.embedding for e in client.embeddings.create(model="vectors", input=texts).data]
         want = ask(TEXTS)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            calls = [pool.submit(ask, TEXTS) for _ in range(60)]
-            for number in range(2):
-                concurrent.futures.wait(calls[:10 * (number + 1)])
-                workers[number].kill()
+        with concurrent.futures.ThreadPoolExecutor(killed.NUM_CALLS) as pool:
+            for _ in range(2):
+                before = killed.num_migrated(gateway)
+                for call in killed.kill_first(workers, gateway, pool, lambda: ask(TEXTS)):
+                    self.assertEqual(call.result(timeout=120), want)
+                self.assertGreater(killed.num_migrated(gateway), before, "no call was hit")
+            # The last one pauses until the gateway has given it up, and is asked again.
+            before = killed.num_migrated(gateway)
+            calls = killed.pause(workers, gateway, pool, lambda: ask(TEXTS), 2)
+            fleet.wait_until(lambda: killed.num_migrated(gateway) > before, "a migration")
+            killed.go_on(workers)
             for call in calls:
                 self.assertEqual(call.result(timeout=120), want)
         gateway.kill()
-        workers[2].kill()
+        workers[0].kill()
 
 
 if __name__ == "__main__":

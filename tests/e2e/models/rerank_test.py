@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import fleet  # noqa: E402
 import cohere  # noqa: E402
 import grpc  # noqa: E402
+import killed  # noqa: E402
 import reference  # noqa: E402
 from cohere.core.api_error import ApiError  # noqa: E402
 from fleet import pb  # noqa: E402
@@ -253,15 +254,14 @@ class KilledTest(unittest.TestCase):
             return [(result.index, result.relevance_score) for result in answer.results]
 
         want = ask()
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            calls = [pool.submit(ask) for _ in range(60)]
-            for number in range(2):
-                concurrent.futures.wait(calls[:10 * (number + 1)])
-                workers[number].kill()
-            for call in calls:
-                self.assertEqual(call.result(timeout=120), want)
+        with concurrent.futures.ThreadPoolExecutor(killed.NUM_CALLS) as pool:
+            for _ in range(2):
+                before = killed.num_migrated(gateway)
+                for call in killed.kill_first(workers, gateway, pool, ask):
+                    self.assertEqual(call.result(timeout=120), want)
+                self.assertGreater(killed.num_migrated(gateway), before, "no call was hit")
         gateway.kill()
-        workers[2].kill()
+        workers[0].kill()
 
 
 if __name__ == "__main__":
