@@ -2,11 +2,13 @@
 // Tests of the Open Inference Protocol with a whole gateway in front of fake workers.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "inference/grpc_service.grpc.pb.h"
 #include "tests/gateway/gateway_fixture.h"
@@ -214,8 +216,8 @@ TEST_F(GatewayKserveTest, BytesThatAreNoRequestAreRefused) {
 
 TEST_F(GatewayKserveTest, AClientThatGoesAwayEndsItsGenerations) {
   Start(1);
-  workers_[0]->SetScript([this](const FakeWorker::Call&, int) -> std::optional<absl::Status> {
-    release_.WaitForNotification();
+  workers_[0]->SetScript([this](const FakeWorker::Call& call, int) -> std::optional<absl::Status> {
+    while (!call.is_cancelled() && !release_.HasBeenNotified()) std::this_thread::yield();
     return std::nullopt;
   });
   auto context = std::make_unique<grpc::ClientContext>();
@@ -224,6 +226,9 @@ TEST_F(GatewayKserveTest, AClientThatGoesAwayEndsItsGenerations) {
   while (NumCalls() < 3) std::this_thread::yield();
   context->TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(workers_[0]->WaitForCalls([](const std::vector<FakeWorker::Call>& calls) {
+    return std::ranges::all_of(calls, &FakeWorker::Call::cancelled);
+  }));
   release_.Notify();
 }
 
