@@ -14,9 +14,16 @@ namespace {
 using Models = std::vector<v1::Model>;
 using Metadata = inference::ModelMetadataResponse::TensorMetadata;
 
+// True unless its workers tell that the model does something else.
+bool Generates(const v1::Model& model) {
+  const auto& told = model.capabilities();
+  return told.empty() || std::ranges::find(told, v1::CAPABILITY_GENERATE) != told.end();
+}
+
+// Null if there is no such model that generates.
 const v1::Model* Find(const Models& models, const std::string& name) {
   const auto at = std::ranges::find(models, name, &v1::Model::name);
-  return at == models.end() ? nullptr : &*at;
+  return at == models.end() || !Generates(*at) ? nullptr : &*at;
 }
 
 bool IsVersion(const std::string& version) { return version.empty() || version == kVersion; }
@@ -77,7 +84,7 @@ absl::StatusOr<inference::RepositoryIndexResponse> RepositoryIndexOf(
   }
   inference::RepositoryIndexResponse answer;
   for (const v1::Model& model : models) {
-    if (request.ready() && model.num_workers() == 0) continue;
+    if (!Generates(model) || (request.ready() && model.num_workers() == 0)) continue;
     auto* const index = answer.add_models();
     index->set_name(model.name());
     index->set_version(kVersion);

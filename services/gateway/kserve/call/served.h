@@ -2,7 +2,7 @@
 #pragma once
 
 // Describes the gateway and the models that a caller may use, in the messages of the Open Inference
-// Protocol. Pure functions.
+// Protocol. Models that are known to generate nothing are left out. Pure functions.
 
 #include <string>
 #include <vector>
