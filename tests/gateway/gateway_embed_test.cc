@@ -22,6 +22,7 @@
 namespace continuo::gateway {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -306,6 +307,11 @@ TEST_F(GatewayEmbedTest, ItIsCountedChargedAndAdmittedAsAGenerationIs) {
   ExpectVectors(Embed(RequestOf({"a", "b"}), as_alice), RequestOf({"a", "b"}));
   while (gateway_->num_streams() > 0) std::this_thread::yield();
   const std::string metrics = Metrics();
+  for (const char* const family : {"requests_total", "migrations_total", "request_seconds"}) {
+    // Which calls it counts, as these do.
+    EXPECT_THAT(metrics, ContainsRegex(absl::StrCat("# HELP continuo_gateway_", family,
+                                                    " [^\n]*alls? of Generate (and|or) Embed")));
+  }
   EXPECT_THAT(metrics, HasSubstr("continuo_gateway_requests_total{code=\"OK\",model=\"fake\""));
   EXPECT_THAT(metrics, HasSubstr("kind=\"prompt\",tenant=\"default\"} 14"));
   std::ifstream file(config.usage_log);
