@@ -112,14 +112,30 @@ class SnippetsTest(unittest.TestCase):
         self.assertEqual(self.generated(pb.GenerateRequest(text=PROMPT)), expected, "HTTP and gRPC differ")
         return expected
 
+    def embedded(self, model, inputs):
+        """The vectors of inputs over gRPC, the values of each."""
+        response = self.client.inference.Embed(pb.EmbedRequest(model=model, inputs=inputs), timeout=120,
+                                               metadata=(("authorization", "Bearer " + KEY),))
+        return [list(embedding.values) for embedding in response.embeddings]
+
     def vectors(self):
         body = {"model": EMBEDDINGS, "input": TEXTS}
-        return float32(entry["embedding"] for entry in ask_json(self.url + "/v1/embeddings", body)["data"])
+        expected = float32(entry["embedding"] for entry in ask_json(self.url + "/v1/embeddings", body)["data"])
+        self.assertEqual(self.embedded(EMBEDDINGS, [pb.EmbedInput(text=text) for text in TEXTS]), expected,
+                         "HTTP and gRPC differ")
+        return expected
 
     def ranks(self):
         body = {"model": RERANKER, "query": QUERY, "documents": DOCUMENTS}
         results = ask_json(self.url + "/v2/rerank", body)["results"]
         self.assertEqual(len(results), len(DOCUMENTS))
+        scores = self.embedded(RERANKER, [pb.EmbedInput(pair=pb.TextPair(query=QUERY, document=document))
+                                          for document in DOCUMENTS])
+        self.assertEqual(float32(scores), float32([result["relevance_score"]]
+                                                  for result in sorted(results, key=lambda r: r["index"])),
+                         "HTTP and gRPC differ")
+        self.assertEqual([result["index"] for result in results],
+                         sorted(range(len(scores)), key=lambda i: -scores[i][0]))
         return [(result["index"], result["relevance_score"]) for result in results]
 
     def environment(self, *programs, **more):
