@@ -113,7 +113,10 @@ ServedAdapters::Acquired ServedAdapters::Acquire(std::string_view name, uint64_t
       failure = protocol::OverloadedError(
           absl::StrCat("over ", kMaxWaitingBytes, " bytes of requests wait for adapters"));
     } else {
-      if (entry.waiters.empty()) wanted_.push_back(at->first);
+      if (entry.waiters.empty()) {
+        wanted_.push_back(at->first);
+        entry.wanted_since = std::chrono::steady_clock::now();
+      }
       entry.waiters.push_back({waiter, bytes, std::move(done)});
       waiting_bytes_ += bytes;
     }
@@ -160,7 +163,7 @@ void ServedAdapters::Load(const std::string& name, const std::string& path,
     } else if (calls_.size() >= kMostCalls) {
       failure = protocol::OverloadedError(absl::StrCat(kMostCalls, " adapters wait to be loaded"));
     } else {
-      calls_.push_back({name, path, std::move(done)});
+      calls_.push_back({name, path, std::chrono::steady_clock::now(), std::move(done)});
     }
   }
   if (!failure.ok()) {
@@ -212,8 +215,9 @@ void ServedAdapters::Stop() {
 }
 
 void ServedAdapters::Run() {
-  using Time = std::chrono::steady_clock;
-  Time::time_point next_scan = Time::now();
+  using Clock = std::chrono::steady_clock;
+  Time next_scan = Clock::now();
+  bool call_is_next = false;
   while (true) {
     std::optional<Call> call;
     std::optional<std::string> wanted;
@@ -222,8 +226,8 @@ void ServedAdapters::Run() {
       const auto has_work = [this] { return stopping_ || !wanted_.empty() || !calls_.empty(); };
       if (found_.empty()) changed_.wait_until(lock, next_scan, has_work);
       if (stopping_) return;
-      // Requests come first.
-      if (!wanted_.empty()) {
+      // Requests and calls take turns; what was found comes behind both.
+      if (!wanted_.empty() && (calls_.empty() || !call_is_next)) {
         wanted = std::move(wanted_.front());
         wanted_.pop_front();
       } else if (!calls_.empty()) {
@@ -232,20 +236,22 @@ void ServedAdapters::Run() {
       }
     }
     if (wanted.has_value()) {
-      (void)Read(*wanted, /*is_called=*/false);  // The waiters are told.
+      call_is_next = true;
+      (void)Read(*wanted, std::nullopt);  // The waiters are told.
     } else if (call.has_value()) {
-      call->done(LoadNow(call->name, call->path));
+      call_is_next = false;
+      call->done(LoadNow(call->name, call->path, call->since));
     } else if (!found_.empty()) {
       OfferFound();
-    } else if (Time::now() >= next_scan) {
+    } else if (Clock::now() >= next_scan) {
       Scan();
-      next_scan = Time::now() + absl::ToChronoNanoseconds(options_.scan_interval);
+      next_scan = Clock::now() + absl::ToChronoNanoseconds(options_.scan_interval);
     }
   }
 }
 
 absl::StatusOr<ServedAdapters::Offer> ServedAdapters::LoadNow(const std::string& name,
-                                                              const std::string& path) {
+                                                              const std::string& path, Time since) {
   Adapter known;
   {
     const std::lock_guard lock(mutex_);
@@ -262,10 +268,10 @@ absl::StatusOr<ServedAdapters::Offer> ServedAdapters::LoadNow(const std::string&
       return absl::AlreadyExistsError(
           absl::StrCat("adapter \"", name, "\" is served with other matrices: unload it before"));
     }
-    RETURN_IF_ERROR(Read(name, /*is_called=*/true));
+    RETURN_IF_ERROR(Read(name, since));
     return Offer{known, true};
   }
-  RETURN_IF_ERROR(MakeRoom());
+  RETURN_IF_ERROR(MakeRoom(since));
   ASSIGN_OR_RETURN(ServedModel model, loader_->Load(name, path));
   const Adapter description = DescriptionOf(model);
   {
@@ -279,20 +285,24 @@ absl::StatusOr<ServedAdapters::Offer> ServedAdapters::LoadNow(const std::string&
   return Offer{description, true};
 }
 
-absl::Status ServedAdapters::Read(const std::string& name, bool is_called) {
+absl::Status ServedAdapters::Read(const std::string& name, std::optional<Time> called) {
   std::string path;
   uint64_t number = 0;
+  Time since;
   {
     const std::lock_guard lock(mutex_);
     const auto at = entries_.find(name);
     if (at == entries_.end()) return NoneOfThatName(name);
     const Entry& entry = at->second;
     // Those who waited for it may have given up.
-    if (entry.loaded != nullptr || (!is_called && entry.waiters.empty())) return absl::OkStatus();
+    if (entry.loaded != nullptr || (!called.has_value() && entry.waiters.empty())) {
+      return absl::OkStatus();
+    }
     path = entry.path;
     number = entry.number;
+    since = called.value_or(entry.wanted_since);
   }
-  const absl::Status room = MakeRoom();
+  const absl::Status room = MakeRoom(since);
   absl::StatusOr<ServedModel> read = room.ok() ? loader_->Load(name, path) : room;
   Adapter loaded;
   if (read.ok()) loaded = std::make_shared<const ServedModel>(*std::move(read));
@@ -322,13 +332,19 @@ absl::Status ServedAdapters::Read(const std::string& name, bool is_called) {
   return absl::OkStatus();
 }
 
-absl::Status ServedAdapters::MakeRoom() {
-  const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.room_wait);
+absl::Status ServedAdapters::MakeRoom(Time since) {
+  const auto patience = absl::ToChronoNanoseconds(options_.room_wait);
+  Time end = since + patience;
   while (!loader_->HasRoom()) {
-    if (Adapter evicted = Evict(); evicted != nullptr) {
-      evicted.reset();
-      options_.on_change();
-      continue;
+    // One that leaves is room enough, as soon as no step reads it any more.
+    if (!is_leaving_) {
+      if (Adapter evicted = Evict(); evicted != nullptr) {
+        evicted.reset();
+        is_leaving_ = true;
+        end = std::chrono::steady_clock::now() + patience;
+        options_.on_change();
+        continue;
+      }
     }
     std::unique_lock lock(mutex_);
     if (stopping_) return DrainingError();
@@ -338,6 +354,7 @@ absl::Status ServedAdapters::MakeRoom() {
     }
     changed_.wait_for(lock, kRoomPoll, [this] { return stopping_; });
   }
+  is_leaving_ = false;
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -46,7 +48,8 @@ class ServedAdapters {
     std::function<void(const std::string& name, const absl::Status& why)> on_refused =
         [](const std::string&, const absl::Status&) {};
     absl::Duration scan_interval = absl::Seconds(10);
-    // A load waits so long for an adapter in memory that nobody holds.
+    // A load waits so long from its arrival on, behind others too, for an adapter in memory that
+    // nobody holds. Those who join a wait wait no longer than its first.
     absl::Duration room_wait = absl::Seconds(1);
   };
 
@@ -90,6 +93,7 @@ class ServedAdapters {
   void Stop();
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
   struct Waiter {
     uint64_t id = 0;
     size_t bytes = 0;
@@ -103,21 +107,24 @@ class ServedAdapters {
     std::string stamp;  // empty: not of a scan
     uint64_t last_use = 0;
     std::vector<Waiter> waiters;
+    Time wanted_since;  // when the first of them came
     bool at_start() const { return path.empty(); }
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
   struct Call {
     std::string name, path;
+    Time since;
     std::function<void(absl::StatusOr<Offer>)> done;
   };
 
   void Run();
   // The thread's parts. The first answers a call of Load.
-  absl::StatusOr<Offer> LoadNow(const std::string& name, const std::string& path);
+  absl::StatusOr<Offer> LoadNow(const std::string& name, const std::string& path, Time since);
   // Reads the adapter into memory, unless it is there, and tells the waiters. Only for a call of
-  // Load it does so without waiters.
-  absl::Status Read(const std::string& name, bool is_called);
-  absl::Status MakeRoom();
+  // Load, with its time, it does so without waiters.
+  absl::Status Read(const std::string& name, std::optional<Time> called);
+  // For a load that came at `since`.
+  absl::Status MakeRoom(Time since);
   // Takes the least recently used adapter out of memory that may go. Null where none may.
   Adapter Evict();
   void Scan();
@@ -140,6 +147,8 @@ class ServedAdapters {
   std::map<std::string, std::string> refused_;  // stamps of folders that are not served, by name
   std::set<std::string> without_place_;         // folders that are one too many
   absl::Status scan_status_;                    // of the last scan
+  // One was evicted, and there was no room since then: a step may still read it.
+  bool is_leaving_ = false;
 
   // From the standard library, because Abseil's waits with a timeout follow the wall clock when it
   // is set.

@@ -38,10 +38,24 @@ class FakeAdapterFolder {
     absl::MutexLock lock(&mutex_);
     return num_loads_;
   }
-  // Leases that somebody holds.
+  // How often somebody asked for room.
+  int num_looks() const {
+    absl::MutexLock lock(&mutex_);
+    return num_looks_;
+  }
+  // Adapters whose memory is not free: somebody holds their leases, or a step reads them.
   size_t NumInMemory() const {
     absl::MutexLock lock(&mutex_);
     return Count();
+  }
+  // What a step holds that reads every adapter in memory.
+  std::vector<std::shared_ptr<const int>> ReadInStep() const {
+    absl::MutexLock lock(&mutex_);
+    std::vector<std::shared_ptr<const int>> step;
+    for (const auto& memory : memories_) {
+      if (auto held = memory.lock(); held != nullptr) step.push_back(std::move(held));
+    }
+    return step;
   }
 
  private:
@@ -51,7 +65,7 @@ class FakeAdapterFolder {
   };
   size_t Count() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return static_cast<size_t>(
-        std::ranges::count_if(leases_, [](const auto& lease) { return !lease.expired(); }));
+        std::ranges::count_if(memories_, [](const auto& memory) { return !memory.expired(); }));
   }
 
   const size_t most_;
@@ -61,7 +75,8 @@ class FakeAdapterFolder {
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   int num_loads_ ABSL_GUARDED_BY(mutex_) = 0;
   int32_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<std::weak_ptr<const int>> leases_ ABSL_GUARDED_BY(mutex_);
+  int num_looks_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::weak_ptr<const int>> memories_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Paths with a slash are not found by scans. The folder outlives the loader.
@@ -93,14 +108,15 @@ class FakeAdapterLoader : public server::AdapterLoader {
     if (folder_.Count() >= folder_.most_) return absl::ResourceExhaustedError("no room");
     absl::StatusOr<server::ServedModel> model = Make(name, path);
     if (!model.ok()) return model;
-    auto lease = std::make_shared<const int>(0);
-    folder_.leases_.push_back(lease);
+    const auto memory = std::make_shared<const int>(0);
+    folder_.memories_.push_back(memory);
     model->adapter = folder_.next_id_++;
-    model->adapter_lease = std::move(lease);
+    model->adapter_lease = std::make_shared<const std::shared_ptr<const int>>(memory);
     return model;
   }
   bool HasRoom() override {
     absl::MutexLock lock(&folder_.mutex_);
+    ++folder_.num_looks_;
     return folder_.Count() < folder_.most_;
   }
 

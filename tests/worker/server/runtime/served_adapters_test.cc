@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "services/protocol/error.h"
 #include "tests/worker/server/runtime/fake_adapter_loader.h"
 
@@ -180,6 +182,81 @@ TEST_F(ServedAdaptersTest, ALoadWaitsForRoom) {
   b.reset();
   ASSERT_TRUE(c.Wait().ok());
   EXPECT_THAT(All(), ElementsAre("a", "(b)", "c"));
+}
+
+class FourAdaptersTest : public ServedAdaptersTest {
+ protected:
+  FourAdaptersTest() : ServedAdaptersTest(4) {}
+};
+
+// Its memory is free only once the step that reads it is over; the others stay meanwhile.
+TEST_F(FourAdaptersTest, OneIsEvictedForOne) {
+  for (const char* name : {"a", "b", "c", "d", "e", "f"}) folder_.Set(name, name);
+  Start({}, absl::Hours(1), /*room_wait=*/absl::Hours(1));
+  WaitForAll({"(a)", "(b)", "(c)", "(d)", "(e)", "(f)"});
+  for (const char* name : {"a", "b", "c", "d"}) ASSERT_TRUE(Acquire(name).ok());
+  auto step = folder_.ReadInStep();
+  ASSERT_EQ(step.size(), 4u);
+  const int looks = folder_.num_looks();
+  Result<Adapter> e, f;
+  EXPECT_EQ(adapters_->Acquire("e", 9, 1, e.callback()).adapter, nullptr);
+  EXPECT_EQ(adapters_->Acquire("f", 10, 1, f.callback()).adapter, nullptr);
+  while (folder_.num_looks() < looks + 10) std::this_thread::yield();
+  EXPECT_THAT(All(), ElementsAre("(a)", "b", "c", "d", "(e)", "(f)"));
+  EXPECT_FALSE(e.IsThere());
+  step.clear();
+  ASSERT_TRUE(e.Wait().ok());
+  ASSERT_TRUE(f.Wait().ok());
+  EXPECT_THAT(All(), ElementsAre("(a)", "(b)", "c", "d", "e", "f"));
+}
+
+// Each counts from its arrival on, so one that waits does not make those behind it wait as long.
+TEST_F(ServedAdaptersTest, WaitsForRoomPassAtTheSameTime) {
+  constexpr size_t kNames = 40;
+  constexpr absl::Duration kWait = absl::Milliseconds(100);
+  for (const char* name : {"a", "b"}) folder_.Set(name, name);
+  const auto name_of = [](size_t i) { return absl::StrCat("c", i); };
+  for (size_t i = 0; i < kNames; ++i) folder_.Set(name_of(i), "C");
+  Start({}, absl::Milliseconds(1), kWait);
+  while (All().size() < kNames + 2) std::this_thread::yield();
+  const Adapter a = *Acquire("a"), b = *Acquire("b");
+  const absl::Time start = absl::Now();
+  std::vector<Result<Adapter>> waits(kNames);
+  for (size_t i = 0; i < kNames; ++i) {
+    EXPECT_EQ(adapters_->Acquire(name_of(i), 100 + i, 1, waits[i].callback()).adapter, nullptr);
+  }
+  Result<ServedAdapters::Offer> call;
+  adapters_->Load("late", "a", call.callback());
+  for (Result<Adapter>& wait : waits) {
+    EXPECT_EQ(wait.Wait().status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(call.Wait().status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(absl::Now() - start, kNames * kWait / 2);
+}
+
+TEST_F(ServedAdaptersTest, RequestsDoNotKeepCallsWaiting) {
+  constexpr size_t kNames = 4;
+  for (const char* name : {"a", "b"}) folder_.Set(name, name);
+  const auto name_of = [](size_t i) { return absl::StrCat("c", i); };
+  for (size_t i = 0; i < kNames; ++i) folder_.Set(name_of(i), "C");
+  Start({}, absl::Milliseconds(1), /*room_wait=*/absl::Milliseconds(20));
+  while (All().size() < kNames + 2) std::this_thread::yield();
+  const Adapter a = *Acquire("a"), b = *Acquire("b");
+  Result<ServedAdapters::Offer> call;
+  std::array<std::optional<Result<Adapter>>, kNames> waits;
+  // Some wait at any time.
+  for (uint64_t round = 0; round < 20; ++round) {
+    for (size_t i = 0; i < kNames; ++i) {
+      if (waits[i].has_value()) {
+        EXPECT_EQ(waits[i]->Wait().status().code(), absl::StatusCode::kResourceExhausted);
+      }
+      adapters_->Acquire(name_of(i), 100 + i, 1, waits[i].emplace().callback());
+    }
+    // It is served by this name, so it needs no room.
+    if (round == 0) adapters_->Load("a", "a", call.callback());
+  }
+  EXPECT_TRUE(call.IsThere());
+  EXPECT_TRUE(call.Wait().ok());
 }
 
 TEST_F(ServedAdaptersTest, WhoWaitsForOneIsServedByOneRead) {
