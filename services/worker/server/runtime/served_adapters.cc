@@ -268,6 +268,15 @@ absl::StatusOr<ServedAdapters::Offer> ServedAdapters::LoadNow(const std::string&
       return absl::AlreadyExistsError(
           absl::StrCat("adapter \"", name, "\" is served with other matrices: unload it before"));
     }
+    {
+      const std::lock_guard lock(mutex_);
+      // From now on it is read from there, whatever becomes of the folder that it had.
+      const auto at = entries_.find(name);
+      if (at != entries_.end() && !at->second.at_start()) {
+        at->second.path = path;
+        at->second.stamp.clear();
+      }
+    }
     RETURN_IF_ERROR(Read(name, since));
     return Offer{known, true};
   }

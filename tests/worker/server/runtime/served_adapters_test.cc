@@ -325,6 +325,43 @@ TEST_F(ServedAdaptersTest, OneIsLoadedByName) {
   EXPECT_TRUE(Acquire("poet").ok());
 }
 
+// Its files may lie elsewhere then, and the folder that it had may go.
+TEST_F(ServedAdaptersTest, ALoadOfTheSameMatricesTakesItsPath) {
+  folder_.Set("v1/poet", "P");
+  folder_.Set("v2/poet", "P");
+  folder_.Set("clerk", "C");
+  Start();
+  WaitForAll({"(clerk)"});
+  ASSERT_TRUE(Load("poet", "v1/poet").ok());
+  ASSERT_TRUE(Load("poet", "v2/poet").ok());
+  // One that a scan has found becomes one of that call.
+  ASSERT_TRUE(Load("clerk", "clerk").ok());
+  folder_.Set("more/clerk", "C");
+  ASSERT_TRUE(Load("clerk", "more/clerk").ok());
+  folder_.Set("v1/poet", "");
+  folder_.Set("clerk", "");
+  // Both are evicted, behind a scan.
+  for (const char* name : {"x", "y"}) folder_.Set(name, name);
+  WaitForAll({"clerk", "poet", "(x)", "(y)"});
+  for (const char* name : {"x", "y"}) ASSERT_TRUE(Acquire(name).ok());
+  EXPECT_THAT(All(), ElementsAre("(clerk)", "(poet)", "x", "y"));
+  for (const char* name : {"clerk", "poet"}) {
+    const absl::StatusOr<Adapter> adapter = Acquire(name);
+    EXPECT_TRUE(adapter.ok()) << adapter.status();
+  }
+}
+
+// A call that reads it takes the path before.
+TEST_F(ServedAdaptersTest, ALoadReadsFromItsOwnPath) {
+  folder_.Set("poet", "P");
+  folder_.Set("v2/poet", "P");
+  Start({}, absl::Hours(1));
+  WaitForAll({"(poet)"});
+  folder_.Set("poet", "");
+  ASSERT_TRUE(Load("poet", "v2/poet").ok());
+  EXPECT_THAT(All(), ElementsAre("poet"));
+}
+
 TEST_F(ServedAdaptersTest, AnUnloadedOneStaysWithWhoHasIt) {
   folder_.Set("poet", "P");
   Start();
