@@ -313,6 +313,7 @@ absl::Status ServedAdapters::Read(const std::string& name, std::optional<Time> c
   }
   const absl::Status room = MakeRoom(since);
   absl::StatusOr<ServedModel> read = room.ok() ? loader_->Load(name, path) : room;
+  const bool is_unreadable = room.ok() && !read.ok() && !absl::IsResourceExhausted(read.status());
   Adapter loaded;
   if (read.ok()) loaded = std::make_shared<const ServedModel>(*std::move(read));
   std::vector<Waiter> waiters;
@@ -329,15 +330,23 @@ absl::Status ServedAdapters::Read(const std::string& name, std::optional<Time> c
       if (loaded->adapter_digest != entry.description->adapter_digest) {
         entry.description = DescriptionOf(*loaded);
       }
+    } else if (is_unreadable) {
+      // It comes back with other files, and one from elsewhere not as the folder of its name.
+      if (!entry.stamp.empty()) {
+        refused_[name] = entry.stamp;
+      } else if (entry.path != name) {
+        unloaded_.insert(name);
+      }
+      entries_.erase(at);
     }
   }
+  if (loaded == nullptr) options_.on_refused(name, read.status());
+  if (loaded != nullptr || is_unreadable) options_.on_change();
   if (loaded == nullptr) {
-    options_.on_refused(name, read.status());
     Tell(std::move(waiters), WaiterError(name, read.status()));
     return read.status();
   }
   Tell(std::move(waiters), loaded);
-  options_.on_change();
   return absl::OkStatus();
 }
 

@@ -73,8 +73,8 @@ class ServedAdapters {
   // Keeps the adapter in memory for as long as the caller has it or the lease in it. `done` is
   // called once, on another thread or by GiveUp(waiter). Its errors: RESOURCE_EXHAUSTED, reason
   // OVERLOADED: there is no room, or waiting calls have more than kMaxWaitingBytes with the `bytes`
-  // of this one. UNAVAILABLE with a reason: it cannot be read here, or the worker ends. NOT_FOUND:
-  // it was unloaded meanwhile.
+  // of this one. UNAVAILABLE with a reason: it cannot be read here, and is not served any more, or
+  // the worker ends. NOT_FOUND: it was unloaded meanwhile.
   static constexpr size_t kMaxWaitingBytes = 64 << 20;
   Acquired Acquire(std::string_view name, uint64_t waiter, size_t bytes, Done done);
   // Ends the wait of a caller of Acquire, if it waits.
@@ -120,8 +120,8 @@ class ServedAdapters {
   void Run();
   // The thread's parts. The first answers a call of Load.
   absl::StatusOr<Offer> LoadNow(const std::string& name, const std::string& path, Time since);
-  // Reads the adapter into memory, unless it is there, and tells the waiters. Only for a call of
-  // Load, with its time, it does so without waiters.
+  // Reads the adapter into memory, unless it is there, and tells the waiters; one that cannot be
+  // read is served no more. Only for a call of Load, with its time, it does so without waiters.
   absl::Status Read(const std::string& name, std::optional<Time> called);
   // For a load that came at `since`.
   absl::Status MakeRoom(Time since);

@@ -20,7 +20,8 @@ class FakeAdapterFolder {
  public:
   explicit FakeAdapterFolder(size_t most) : most_(most) {}
 
-  // An empty digest removes the adapter, and one of "?" cannot be read.
+  // An empty digest removes the adapter, one of "?" cannot be read, and one that begins with "!"
+  // can be described alone.
   void Set(const std::string& path, const std::string& digest) {
     absl::MutexLock lock(&mutex_);
     if (digest.empty()) {
@@ -108,6 +109,9 @@ class FakeAdapterLoader : public server::AdapterLoader {
     if (folder_.Count() >= folder_.most_) return absl::ResourceExhaustedError("no room");
     absl::StatusOr<server::ServedModel> model = Make(name, path);
     if (!model.ok()) return model;
+    if (model->adapter_digest.starts_with("!")) {
+      return absl::InvalidArgumentError(path + ": cannot be loaded");
+    }
     const auto memory = std::make_shared<const int>(0);
     folder_.memories_.push_back(memory);
     model->adapter = folder_.next_id_++;

@@ -440,7 +440,47 @@ TEST_F(ServedAdaptersTest, OneThatCannotBeReadIsUnavailableHere) {
   const absl::Status status = Acquire("poet").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonNoWorker);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("poet: cannot be read"));
+  // The next request finds none, and nothing is read for it.
+  EXPECT_THAT(All(), IsEmpty());
+  EXPECT_EQ(Acquire("poet").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(folder_.num_loads(), 1);
   EXPECT_THAT(refused(), ElementsAre(HasSubstr("poet: poet: cannot be read")));
+}
+
+TEST_F(ServedAdaptersTest, OneThatCannotBeReadComesBackWithOtherFiles) {
+  folder_.Set("poet", "!");
+  Start();
+  WaitForAll({"(poet)"});
+  EXPECT_EQ(Acquire("poet").status().code(), absl::StatusCode::kUnavailable);
+  // Scans look at folders by their names.
+  folder_.Set("zed", "Z");
+  WaitForAll({"(zed)"});
+  EXPECT_THAT(refused(), ElementsAre(HasSubstr("poet: poet: cannot be loaded")));
+  folder_.Set("poet", "P");
+  WaitForAll({"(poet)", "(zed)"});
+  EXPECT_TRUE(Acquire("poet").ok());
+}
+
+TEST_F(ServedAdaptersTest, OneThatWasLoadedByNameGoesWithItsFolder) {
+  folder_.Set("more/poet", "P");
+  Start();
+  ASSERT_TRUE(Load("poet", "more/poet").ok());
+  for (const char* name : {"poet", "x", "y"}) folder_.Set(name, name);
+  WaitForAll({"poet", "(x)", "(y)"});
+  for (const char* name : {"x", "y"}) ASSERT_TRUE(Acquire(name).ok());
+  folder_.Set("more/poet", "");
+  const absl::Status status = Acquire("poet").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("more/poet: no such folder"));
+  EXPECT_EQ(Acquire("poet").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(refused().size(), 1u);
+  // The folder of its name is another adapter, which nobody asked for.
+  folder_.Set("zed", "Z");
+  while (adapters_->Find("zed") == nullptr) std::this_thread::yield();
+  EXPECT_EQ(adapters_->Find("poet"), nullptr);
+  ASSERT_TRUE(Load("poet", "poet").ok());
+  EXPECT_EQ((*Acquire("poet"))->adapter_digest, "poet");
 }
 
 // The files changed between scan and load: requests say which they got.
