@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   }
   // For unix sockets gRPC reports 1.
   if (absl::StartsWith(options.listen, "unix:")) result->port_ = 0;
+  {
+    absl::MutexLock lock(&result->mutex_);
+    result->all_serving_ = options.serving;
+  }
   result->SetServing("", options.serving);
   for (const std::string& name : options.health_names) result->SetServing(name, options.serving);
   return result;
@@ -100,15 +105,32 @@ std::string GrpcServer::address() const {
 void GrpcServer::SetServing(const std::string& service, bool serving) {
   absl::MutexLock lock(&mutex_);
   health_names_.insert(service);
+  passing_names_.erase(service);
   server_->GetHealthCheckService()->SetServingStatus(service, serving);
 }
 
 // gRPC's own function for all names would also set unknown names that a client watches.
 void GrpcServer::SetAllServing(bool serving) {
   absl::MutexLock lock(&mutex_);
-  for (const std::string& name : health_names_) {
-    server_->GetHealthCheckService()->SetServingStatus(name, serving);
+  all_serving_ = serving;
+  for (const auto* const names : {&health_names_, &passing_names_}) {
+    for (const std::string& name : *names) {
+      server_->GetHealthCheckService()->SetServingStatus(name, serving);
+    }
   }
+}
+
+void GrpcServer::SetPassingNames(std::set<std::string> names) {
+  absl::MutexLock lock(&mutex_);
+  for (const std::string& name : health_names_) names.erase(name);
+  for (const std::string& name : passing_names_) {
+    if (!names.contains(name)) server_->GetHealthCheckService()->SetServingStatus(name, false);
+  }
+  for (const std::string& name : names) {
+    if (passing_names_.contains(name)) continue;
+    server_->GetHealthCheckService()->SetServingStatus(name, all_serving_);
+  }
+  passing_names_ = std::move(names);
 }
 
 void GrpcServer::Shutdown(absl::Time deadline) {

@@ -68,6 +68,9 @@ class GrpcServer {
   void SetServing(const std::string& service, bool serving);
   // Sets the health of every known name.
   void SetAllServing(bool serving);
+  // Sets the names that are known beside those of the options and of SetServing, and may go again.
+  // A new one has the health that SetAllServing set last; one that is left out is NOT_SERVING.
+  void SetPassingNames(std::set<std::string> names);
 
   // Sets every name to NOT_SERVING and takes no new calls. Open calls may end until the deadline
   // and are cancelled then. Returns when all have ended. May be called again.
@@ -82,6 +85,8 @@ class GrpcServer {
   int port_ = 0;
   absl::Mutex mutex_;
   std::set<std::string> health_names_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> passing_names_ ABSL_GUARDED_BY(mutex_);  // none of health_names_
+  bool all_serving_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace continuo::common

@@ -133,6 +133,23 @@ TEST_F(GrpcServerTest, HealthKnowsItsNames) {
   EXPECT_EQ(Health(""), "SERVING");
 }
 
+TEST_F(GrpcServerTest, SomeNamesOfHealthComeAndGo) {
+  Start({.health_names = {"stays"}, .serving = false});
+  server_->SetPassingNames({"a", "stays"});
+  EXPECT_EQ(Health("a"), "NOT_SERVING");
+  server_->SetAllServing(true);
+  EXPECT_EQ(Health("a"), "SERVING");
+  server_->SetPassingNames({"b"});
+  EXPECT_EQ(Health("a"), "NOT_SERVING");
+  EXPECT_EQ(Health("b"), "SERVING");
+  EXPECT_EQ(Health("stays"), "SERVING") << "it is none of those that go";
+  server_->SetAllServing(false);
+  EXPECT_EQ(Health("b"), "NOT_SERVING");
+  server_->SetAllServing(true);
+  EXPECT_EQ(Health("a"), "NOT_SERVING") << "it is gone";
+  EXPECT_EQ(Health("b"), "SERVING");
+}
+
 TEST_F(GrpcServerTest, HealthCanBeginAsNotServing) {
   Start({.serving = false});
   EXPECT_EQ(Health(""), "NOT_SERVING");

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -135,7 +136,10 @@ void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
     if (!status.ok()) on_failure(status);
   });
   ServedAdapters::Options served = {.base = model.name};
-  served.on_change = [this] { runtime_.load_board.StateChanged(); };
+  served.on_change = [this] {
+    ShowAdapters();
+    runtime_.load_board.StateChanged();
+  };
   served.on_refused = [](const std::string& name, const absl::Status& why) {
     common::Log(common::LogSeverity::kWarning, "an adapter is not read",
                 {{"adapter", name}, {"reason", why.ToString()}});
@@ -144,6 +148,20 @@ void WorkerServer::Serve(ServedModel model, engine::EngineOptions options,
       {std::move(model),
        std::make_unique<ServedAdapters>(std::move(adapters), std::move(loader), std::move(served)),
        engine_.get()});
+  ShowAdapters();  // of those that were found before
+}
+
+void WorkerServer::ShowAdapters() {
+  // What was read last is told last.
+  absl::MutexLock lock(&adapters_mutex_);
+  common::GrpcServer* const server = health_;
+  const Serving* const serving = runtime_.serving.get();
+  if (server == nullptr || serving == nullptr) return;
+  std::set<std::string> names;
+  for (const ServedAdapters::Offer& offer : serving->adapters->All()) {
+    names.insert(offer.model->name);
+  }
+  server->SetPassingNames(std::move(names));
 }
 
 std::string WorkerServer::metrics_address() const {

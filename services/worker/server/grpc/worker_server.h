@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "services/base/clock.h"
 #include "services/common/grpc/grpc_server.h"
 #include "services/common/telemetry/metrics.h"
@@ -94,6 +95,8 @@ class WorkerServer {
                const Clock* clock);
   GenerateCall::Dependencies CallDependencies(const WorkerServerOptions& options,
                                               const Clock* clock);
+  // Tells health checks which adapters there are.
+  void ShowAdapters();
 
   const Clock* const clock_;
   const std::string metrics_host_;
@@ -101,6 +104,7 @@ class WorkerServer {
   common::SpanExporter* const spans_;
   const std::unique_ptr<common::PeerCheck> peers_;
   std::atomic<common::GrpcServer*> health_ = nullptr;  // answers health checks once it is there
+  absl::Mutex adapters_mutex_;                         // held by ShowAdapters
   WorkerRuntime runtime_;
   std::atomic<engine::RequestId> next_request_id_ = 1;
   InferenceService inference_;

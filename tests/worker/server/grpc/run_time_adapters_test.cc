@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // LoRA adapters that are loaded and unloaded while the worker serves.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -56,6 +58,22 @@ class RunTimeAdaptersTest : public testing::WorkerServerTest {
     request.set_name(name);
     v1::UnloadAdapterResponse response;
     return common::FromGrpcStatus(worker_->UnloadAdapter(&context, request, &response));
+  }
+  // True where a health check of the name says that it serves. HealthCheckRequest has a string 1,
+  // HealthCheckResponse an enum 1 with 1 for SERVING.
+  bool IsHealthy(const std::string& name) {
+    const grpc::Slice slice("\x0a" + std::string(1, static_cast<char>(name.size())) + name);
+    const grpc::ByteBuffer in(&slice, 1);
+    grpc::ByteBuffer out;
+    grpc::ClientContext context;
+    grpc::GenericStub stub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    std::promise<grpc::Status> done;
+    stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &in, &out,
+                   [&](grpc::Status status) { done.set_value(std::move(status)); });
+    grpc::Slice answer;
+    return done.get_future().get().ok() && out.DumpToSingleSlice(&answer).ok() &&
+           std::string(answer.begin(), answer.end()) == "\x08\x01";
   }
   // Waits until the engine has this number of requests.
   void WaitForRequests(int number) {
@@ -182,6 +200,26 @@ TEST_F(RunTimeAdaptersTest, TheyAreLoadedByName) {
   ASSERT_EQ(list.models_size(), 2);
   EXPECT_EQ(list.models(1).name(), "poet");
   EXPECT_EQ(list.models(1).parent(), "bytes");
+}
+
+TEST_F(RunTimeAdaptersTest, HealthChecksKnowThem) {
+  folder_.Set("poet", "P");
+  ServeFolder();
+  EXPECT_FALSE(IsHealthy("nobody"));
+  WaitForAdapters({"(poet)"});
+  EXPECT_TRUE(IsHealthy("poet"));
+  ASSERT_TRUE(Unload("poet").ok());
+  EXPECT_FALSE(IsHealthy("poet"));
+  ASSERT_TRUE(Load("clerk", "poet").ok());
+  EXPECT_TRUE(IsHealthy("clerk"));
+  // A name of the worker itself stays.
+  const std::string service = v1::InferenceService::service_full_name();
+  ASSERT_TRUE(Load(service, "poet").ok());
+  ASSERT_TRUE(Unload(service).ok());
+  EXPECT_TRUE(IsHealthy(service));
+  v1::DrainResponse response;
+  ASSERT_TRUE(Drain(absl::ZeroDuration(), &response).ok());
+  EXPECT_FALSE(IsHealthy("clerk"));
 }
 
 // The places are taken by requests that run.
