@@ -23,16 +23,6 @@ namespace {
 // The bytes of a vector in a response: its values, and tags and lengths around them.
 size_t VectorBytes(int dimensions) { return static_cast<size_t>(dimensions) * sizeof(float) + 12; }
 
-absl::StatusOr<std::string> ChooseRequestId(const v1::EmbedRequest& request, const CallInfo& call) {
-  if (!call.request_id.empty()) {
-    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", call.request_id));
-  }
-  if (!request.request_id().empty()) return request.request_id();
-  if (!call.request_id.empty()) return call.request_id;
-  const uint64_t high = call.random();
-  return absl::StrFormat("%016x%016x", high, call.random());
-}
-
 // The text in front of each input.
 std::string PromptOf(const v1::EmbedRequest& request, const embedding::EmbeddingHead& head) {
   const std::string& name =
@@ -118,6 +108,16 @@ engine::Pooling PoolingOf(embedding::Pooling pooling) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ChooseRequestId(const v1::EmbedRequest& request, const CallInfo& call) {
+  if (!call.request_id.empty()) {
+    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", call.request_id));
+  }
+  if (!request.request_id().empty()) return request.request_id();
+  if (!call.request_id.empty()) return call.request_id;
+  const uint64_t high = call.random();
+  return absl::StrFormat("%016x%016x", high, call.random());
+}
 
 absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, const CallInfo& call,
                                            const ServedModel& model, const SaltKey& salt_key) {

@@ -22,6 +22,9 @@ struct EmbedWork {
   bool normalises = false;
 };
 
+// Returns the id of a request, of its call, or a random one.
+absl::StatusOr<std::string> ChooseRequestId(const v1::EmbedRequest& request, const CallInfo& call);
+
 // Validates, encodes the inputs (which takes time) and fills in defaults. Errors name the field and
 // the limit.
 absl::StatusOr<EmbedWork> PrepareEmbedding(const v1::EmbedRequest& request, const CallInfo& call,

@@ -12,6 +12,7 @@
 #include "services/protocol/status_name.h"
 #include "services/worker/server/grpc/call_cutter.h"
 #include "services/worker/server/grpc/wire.h"
+#include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 
@@ -76,17 +77,34 @@ absl::Status EmbedCall::Start() {
   RETURN_IF_ERROR(form_.parse(std::exchange(bytes_, {}), request.get()));
   // The call may be gone as soon as it waits.
   const std::shared_ptr<RequestControl> control = control_;
-  std::shared_ptr<const ServedModel> model = worker_.serving->get()->Acquire(
-      request->model(), waiter_, request->ByteSizeLong(),
-      [this, request](absl::StatusOr<ServedAdapters::Adapter> adapter) {
-        worker_.text_pool->Post([this, request, adapter = std::move(adapter)] {
-          absl::Status status = adapter.status();
-          if (status.ok()) status = StartWith(*request, *adapter);
-          if (!status.ok()) End(std::move(status));
-        });
-      });
+  const Serving& serving = *worker_.serving->get();
+  // As GenerateCall has it.
+  const auto before_wait = [&]() -> absl::Status {
+    RETURN_IF_ERROR(ValidateEmbed(*request, *serving.Find(request->model())));
+    ASSIGN_OR_RETURN(info_->request_id, ChooseRequestId(*request, *info_));
+    return Register(info_->request_id);
+  };
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<const ServedModel> model,
+      serving.Acquire(request->model(), waiter_, request->ByteSizeLong(), before_wait,
+                      [this, request](absl::StatusOr<ServedAdapters::Adapter> adapter) {
+                        worker_.text_pool->Post([this, request, adapter = std::move(adapter)] {
+                          absl::Status status = adapter.status();
+                          if (status.ok()) status = StartWith(*request, *adapter);
+                          if (!status.ok()) End(std::move(status));
+                        });
+                      }));
   if (model != nullptr) return StartWith(*request, std::move(model));
   control->Submitted();
+  return absl::OkStatus();
+}
+
+absl::Status EmbedCall::Register(const std::string& label) {
+  // A gateway that has lost sight of this worker asks again while the first call still runs here.
+  const ArrivalKind kind = info_->is_migration ? ArrivalKind::kMigration : ArrivalKind::kNew;
+  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_,
+                                        {.call_id = info_->call_id, .body = info_->body}));
+  label_ = label;
   return absl::OkStatus();
 }
 
@@ -98,12 +116,7 @@ absl::Status EmbedCall::StartWith(const v1::EmbedRequest& request,
   ASSIGN_OR_RETURN(EmbedWork work, PrepareEmbedding(request, *info_, *model_, *worker_.salt_key));
   engine::RequestId id = next_id_->fetch_add(work.requests.size(), std::memory_order_relaxed);
   for (engine::Request& r : work.requests) r.id = id++;
-  const std::string label = work.request_id;
-  // A gateway that has lost sight of this worker asks again while the first call still runs here.
-  const ArrivalKind kind = info_->is_migration ? ArrivalKind::kMigration : ArrivalKind::kNew;
-  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_,
-                                        {.call_id = info_->call_id, .body = info_->body}));
-  label_ = label;
+  if (label_.empty()) RETURN_IF_ERROR(Register(work.request_id));
 
   engine::Engine* const engine = serving.engine;
   // The call may be gone as soon as the engine has the inputs.

@@ -51,6 +51,8 @@ class EmbedCall : public grpc::ServerUnaryReactor {
   // Parses the request and finds the model, which may be an adapter that has to be read first, and
   // goes on with StartWith. On an error nothing was started.
   absl::Status Start();
+  // Makes the request one of the live ones, by its id.
+  absl::Status Register(const std::string& label);
   // Hands the inputs to the engine. On an error nothing was started.
   absl::Status StartWith(const v1::EmbedRequest& request, std::shared_ptr<const ServedModel> model);
   void LogEnd(const absl::Status& status);

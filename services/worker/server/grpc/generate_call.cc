@@ -14,6 +14,7 @@
 #include "services/worker/server/grpc/wire.h"
 #include "services/worker/server/load/orca_report.h"
 #include "services/worker/server/session/constrain.h"
+#include "services/worker/server/session/validate.h"
 
 namespace continuo::server {
 namespace {
@@ -131,17 +132,36 @@ absl::Status GenerateCall::StartParsed(const std::shared_ptr<const v1::GenerateR
   const std::shared_ptr<RequestControl> control = control_;
   // Migrations are never shed.
   const size_t bytes = info_->is_migration ? 0 : request->ByteSizeLong();
-  std::shared_ptr<const ServedModel> model = serving.Acquire(
-      name, id_, bytes, [this, request](absl::StatusOr<ServedAdapters::Adapter> adapter) {
-        WorkPool* const pool = NeedsGrammar(*request) ? worker_.grammar_pool : worker_.text_pool;
-        pool->Post([this, request, adapter = std::move(adapter)] {
-          absl::Status status = adapter.status();
-          if (status.ok()) status = StartWith(*request, *adapter);
-          if (!status.ok()) Finish(std::move(status));
-        });
-      });
+  // A request that waits is live: it is known by its id, and what is wrong with it is told first.
+  const auto before_wait = [&]() -> absl::Status {
+    RETURN_IF_ERROR(ValidateGenerate(*request, *serving.Find(name)));
+    ASSIGN_OR_RETURN(info_->request_id, ChooseRequestId(*request, *info_));
+    return Register(*request, info_->request_id);
+  };
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<const ServedModel> model,
+      serving.Acquire(name, id_, bytes, before_wait,
+                      [this, request](absl::StatusOr<ServedAdapters::Adapter> adapter) {
+                        WorkPool* const pool =
+                            NeedsGrammar(*request) ? worker_.grammar_pool : worker_.text_pool;
+                        pool->Post([this, request, adapter = std::move(adapter)] {
+                          absl::Status status = adapter.status();
+                          if (status.ok()) status = StartWith(*request, *adapter);
+                          if (!status.ok()) Finish(std::move(status));
+                        });
+                      }));
   if (model != nullptr) return StartWith(*request, std::move(model));
   control->Submitted();
+  return absl::OkStatus();
+}
+
+absl::Status GenerateCall::Register(const v1::GenerateRequest& request, const std::string& label) {
+  const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
+                           : info_->is_migration       ? ArrivalKind::kMigration
+                                                       : ArrivalKind::kClientContinuation;
+  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_,
+                                        {.call_id = info_->call_id, .body = info_->body}));
+  label_ = label;
   return absl::OkStatus();
 }
 
@@ -152,14 +172,7 @@ absl::Status GenerateCall::StartWith(const v1::GenerateRequest& request,
   model_ = std::move(model);
   ASSIGN_OR_RETURN(Generation generation,
                    PrepareGeneration(request, *info_, *model_, *worker_.salt_key));
-  const std::string label = generation.accepted.request_id();
-  const ArrivalKind kind = !request.has_continuation() ? ArrivalKind::kNew
-                           : info_->is_migration       ? ArrivalKind::kMigration
-                                                       : ArrivalKind::kClientContinuation;
-  RETURN_IF_ERROR(worker_.registry->Add(info_->tenant, label, kind, control_,
-                                        {.call_id = info_->call_id, .body = info_->body}));
-  label_ = label;
-
+  if (label_.empty()) RETURN_IF_ERROR(Register(request, generation.accepted.request_id()));
   generation.request.id = id_;
   engine::Engine* const engine = serving.engine;
   SessionHooks hooks;

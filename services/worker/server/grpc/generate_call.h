@@ -109,6 +109,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   // Finds the model, which may be an adapter that has to be read first, and goes on with StartWith.
   // On an error nothing was started.
   absl::Status StartParsed(const std::shared_ptr<const v1::GenerateRequest>& request);
+  // Makes the request one of the live ones, by its id.
+  absl::Status Register(const v1::GenerateRequest& request, const std::string& label);
   // Hands the request to the engine, or answers it right away. On an error nothing was started.
   absl::Status StartWith(const v1::GenerateRequest& request,
                          std::shared_ptr<const ServedModel> model);

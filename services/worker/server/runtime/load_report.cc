@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/server/runtime/load_report.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -34,7 +35,8 @@ v1::WatchLoadResponse MakeLoadReport(const WorkerIdentity& identity, v1::WorkerS
   }
   const engine::EngineLoad e = serving->engine->Load();
   load.set_running_requests(static_cast<uint32_t>(e.running));
-  load.set_waiting_requests(static_cast<uint32_t>(e.waiting));
+  load.set_waiting_requests(
+      static_cast<uint32_t>(static_cast<size_t>(e.waiting) + serving->adapters->num_waiting()));
   load.set_pending_prompt_tokens(static_cast<uint64_t>(e.pending_prompt_tokens));
   load.set_used_kv_blocks(static_cast<uint32_t>(e.used_blocks));
   load.set_cached_kv_blocks(static_cast<uint32_t>(e.cached_blocks));

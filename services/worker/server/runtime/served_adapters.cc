@@ -74,6 +74,7 @@ ServedAdapters::Entry& ServedAdapters::AddEntry(const std::string& name, Entry e
 
 std::vector<ServedAdapters::Waiter> ServedAdapters::TakeWaiters(Entry& entry) {
   for (const Waiter& waiter : entry.waiters) waiting_bytes_ -= waiter.bytes;
+  num_waiting_ -= entry.waiters.size();
   return std::exchange(entry.waiters, {});
 }
 
@@ -95,6 +96,19 @@ std::vector<ServedAdapters::Offer> ServedAdapters::All() const {
     all.push_back({entry.description, entry.loaded != nullptr});
   }
   return all;
+}
+
+size_t ServedAdapters::num_waiting() const {
+  const std::lock_guard lock(mutex_);
+  return num_waiting_;
+}
+
+ServedAdapters::Acquired ServedAdapters::TryAcquire(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto at = entries_.find(name);
+  if (at == entries_.end()) return {.is_unknown = true};
+  at->second.last_use = next_use_++;
+  return {.adapter = at->second.loaded};
 }
 
 ServedAdapters::Acquired ServedAdapters::Acquire(std::string_view name, uint64_t waiter,
@@ -119,6 +133,7 @@ ServedAdapters::Acquired ServedAdapters::Acquire(std::string_view name, uint64_t
       }
       entry.waiters.push_back({waiter, bytes, std::move(done)});
       waiting_bytes_ += bytes;
+      ++num_waiting_;
     }
   }
   if (!failure.ok()) {
@@ -137,6 +152,7 @@ void ServedAdapters::GiveUp(uint64_t waiter, const absl::Status& why) {
       const auto at = std::ranges::find(entry.waiters, waiter, &Waiter::id);
       if (at == entry.waiters.end()) continue;
       waiting_bytes_ -= at->bytes;
+      --num_waiting_;
       found = std::move(*at);
       entry.waiters.erase(at);
       break;

@@ -63,6 +63,9 @@ class ServedAdapters {
   // Sorted by name.
   std::vector<Offer> All() const;
 
+  // The requests that wait for an adapter.
+  size_t num_waiting() const;
+
   // The result of Acquire: the adapter where it is in memory. Where neither is set, `done` is or
   // was called instead.
   struct Acquired {
@@ -77,6 +80,8 @@ class ServedAdapters {
   // the worker ends. NOT_FOUND: it was unloaded meanwhile.
   static constexpr size_t kMaxWaitingBytes = 64 << 20;
   Acquired Acquire(std::string_view name, uint64_t waiter, size_t bytes, Done done);
+  // The same without a wait: neither is set where the adapter has to be read first.
+  Acquired TryAcquire(std::string_view name);
   // Ends the wait of a caller of Acquire, if it waits.
   void GiveUp(uint64_t waiter, const absl::Status& why);
 
@@ -158,7 +163,7 @@ class ServedAdapters {
   std::set<std::string, std::less<>> unloaded_;  // names that scans leave alone
   std::deque<Call> calls_;
   std::deque<std::string> wanted_;  // names of entries with waiters
-  size_t waiting_bytes_ = 0;
+  size_t waiting_bytes_ = 0, num_waiting_ = 0;
   uint64_t next_number_ = 1, next_use_ = 1;
   bool stopping_ = false;
   std::thread thread_;

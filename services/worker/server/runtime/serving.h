@@ -8,6 +8,10 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/base/status_macros.h"
 #include "services/worker/engine/engine.h"
 #include "services/worker/server/runtime/served_adapters.h"
 #include "services/worker/server/session/served_model.h"
@@ -28,12 +32,18 @@ struct Serving {
     return {std::shared_ptr<const void>(), &model};
   }
   // The same to run it. Null where the adapter has to be read first: then `done` is called, as
-  // ServedAdapters::Acquire has it.
-  std::shared_ptr<const ServedModel> Acquire(std::string_view name, uint64_t waiter, size_t bytes,
-                                             ServedAdapters::Done done) const {
-    ServedAdapters::Acquired found = adapters->Acquire(name, waiter, bytes, std::move(done));
+  // ServedAdapters::Acquire has it. `before_wait` is called before that; its errors are returned,
+  // and nothing waits.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Acquire(
+      std::string_view name, uint64_t waiter, size_t bytes,
+      absl::FunctionRef<absl::Status()> before_wait, ServedAdapters::Done done) const {
+    ServedAdapters::Acquired found = adapters->TryAcquire(name);
+    if (!found.is_unknown && found.adapter == nullptr) {
+      RETURN_IF_ERROR(before_wait());
+      found = adapters->Acquire(name, waiter, bytes, std::move(done));
+    }
     if (!found.is_unknown) return std::move(found.adapter);
-    return {std::shared_ptr<const void>(), &model};
+    return std::shared_ptr<const ServedModel>(std::shared_ptr<const void>(), &model);
   }
 };
 

@@ -23,21 +23,6 @@ namespace {
 // Cuts a time to the precision of the wire, so that a continuation gets the same time back.
 absl::Time ToNanoseconds(absl::Time t) { return absl::FromUnixNanos(absl::ToUnixNanos(t)); }
 
-absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
-                                            const v1::Accepted& received, const CallInfo& call) {
-  if (!call.request_id.empty())
-    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", call.request_id));
-  if (!request.request_id().empty()) return request.request_id();
-  if (!received.request_id().empty()) {
-    RETURN_IF_ERROR(
-        protocol::ValidateId("continuation.received.accepted.request_id", received.request_id()));
-    return received.request_id();
-  }
-  if (!call.request_id.empty()) return call.request_id;
-  const uint64_t high = call.random();
-  return absl::StrFormat("%016x%016x", high, call.random());
-}
-
 // Accepted says what the server chose, now or for an earlier call (exactness: relay-edits-nothing,
 // same-fingerprint).
 absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const CallInfo& call,
@@ -50,7 +35,7 @@ absl::StatusOr<v1::Accepted> Accept(const v1::GenerateRequest& request, const Ca
     return protocol::FieldError("continuation.received.accepted", "is missing");
   }
   v1::Accepted accepted;
-  ASSIGN_OR_RETURN(*accepted.mutable_request_id(), ChooseRequestId(request, received, call));
+  ASSIGN_OR_RETURN(*accepted.mutable_request_id(), ChooseRequestId(request, call));
   if (request.model().empty()) RETURN_IF_ERROR(ValidateModelName(received.model(), model));
   accepted.set_model(model.name);
   if (request.sampling().has_seed()) {
@@ -276,6 +261,22 @@ std::array<uint64_t, 2> SaltKey::Combine(std::string_view tenant, std::string_vi
   const XXH128_hash_t hash =
       XXH3_128bits_withSecret(text.data(), text.size(), secret_.data(), sizeof(secret_));
   return {hash.low64, hash.high64};
+}
+
+absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
+                                            const CallInfo& call) {
+  const v1::Accepted& received = request.continuation().received().accepted();
+  if (!call.request_id.empty())
+    RETURN_IF_ERROR(protocol::ValidateId("x-request-id", call.request_id));
+  if (!request.request_id().empty()) return request.request_id();
+  if (!received.request_id().empty()) {
+    RETURN_IF_ERROR(
+        protocol::ValidateId("continuation.received.accepted.request_id", received.request_id()));
+    return received.request_id();
+  }
+  if (!call.request_id.empty()) return call.request_id;
+  const uint64_t high = call.random();
+  return absl::StrFormat("%016x%016x", high, call.random());
 }
 
 absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,

@@ -61,6 +61,10 @@ struct Generation {
   absl::Time start;  // when this call began
 };
 
+// Returns the id of a request, of its call, or a random one.
+absl::StatusOr<std::string> ChooseRequestId(const v1::GenerateRequest& request,
+                                            const CallInfo& call);
+
 // Validates, encodes the prompt (which takes time), fills in defaults and replays a continuation.
 // Errors name the field and the limit.
 absl::StatusOr<Generation> PrepareGeneration(const v1::GenerateRequest& request,

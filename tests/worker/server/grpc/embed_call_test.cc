@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "services/protocol/error.h"
 #include "tests/worker/server/grpc/worker_server_harness.h"
+#include "tests/worker/server/runtime/fake_adapter_loader.h"
 
 namespace continuo::testing {
 namespace {
@@ -20,18 +22,23 @@ using ::testing::HasSubstr;
 
 class EmbedCallTest : public WorkerServerTest {
  protected:
-  void ServeEmbeddings(int64_t max_queued_tokens = 262144) {
+  // With the adapters of a folder, if there is one.
+  void ServeEmbeddings(int64_t max_queued_tokens = 262144, FakeAdapterFolder* folder = nullptr) {
     server::ServedModel model = MakeServedModel(text_.get());
     model.max_context_tokens = 4000;
     model.embedding = *embedding::EmbeddingHead::Load("/nowhere", {}, kFakeStateSize);
-    server_->Serve(std::move(model),
-                   {.num_blocks = 4096,
-                    .block_size = 4,
-                    .vocab_size = kVocab,
-                    .reads_states = true,
-                    .max_batch_tokens = 64,
-                    .max_queued_tokens = max_queued_tokens},
-                   &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+    std::unique_ptr<FakeAdapterLoader> loader;
+    if (folder != nullptr) loader = std::make_unique<FakeAdapterLoader>(folder, model);
+    server_->Serve(
+        std::move(model),
+        {.num_blocks = 4096,
+         .block_size = 4,
+         .vocab_size = kVocab,
+         .reads_states = true,
+         .max_batch_tokens = 64,
+         .max_queued_tokens = max_queued_tokens},
+        &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; }, {},
+        std::move(loader));
   }
 
   static v1::EmbedRequest RequestOf(const std::vector<std::string>& texts) {
@@ -130,6 +137,34 @@ TEST_F(EmbedCallTest, BadRequestsNameTheField) {
   v1::EmbedRequest unknown = RequestOf({"a"});
   unknown.GetReflection()->MutableUnknownFields(&unknown)->AddVarint(999, 1);
   EXPECT_EQ(protocol::FieldOf(Embed(unknown).first), "999");
+}
+
+TEST_F(EmbedCallTest, ACallThatWaitsForItsAdapterIsALiveOne) {
+  FakeAdapterFolder folder(1);
+  folder.Set("poet", "P");
+  folder.SetOpen(false);
+  ServeEmbeddings(262144, &folder);
+  const server::ServedAdapters& adapters = *server_->runtime().serving.get()->adapters;
+  WaitUntil([&] { return adapters.Find("poet") != nullptr; });
+  v1::EmbedRequest request = RequestOf({"a"});
+  request.set_model("poet");
+  request.set_request_id("one");
+  const auto aborted = Begin(request);
+  WaitUntil([&] { return adapters.num_waiting() == 1; });
+  EXPECT_EQ(Embed(request).first.code(), absl::StatusCode::kAlreadyExists);
+  v1::EmbedRequest bad = request;
+  bad.clear_inputs();
+  EXPECT_EQ(protocol::FieldOf(Embed(bad).first), "inputs");
+  EXPECT_TRUE(Abort("one").aborted());
+  aborted->done.WaitForNotification();
+  EXPECT_EQ(aborted->status.code(), absl::StatusCode::kAborted);
+  const auto read = Begin(request);
+  WaitUntil([&] { return adapters.num_waiting() == 1; });
+  folder.SetOpen(true);
+  read->done.WaitForNotification();
+  EXPECT_TRUE(read->status.ok()) << read->status;
+  EXPECT_EQ(read->response.embeddings_size(), 1);
+  server_->Shutdown();  // before the folder
 }
 
 TEST_F(EmbedCallTest, ItEndsByDeadlineCancelAbortAndDrain) {

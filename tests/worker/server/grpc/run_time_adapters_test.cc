@@ -161,6 +161,41 @@ TEST_F(RunTimeAdaptersTest, AWaitEndsWithItsCall) {
   EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonDraining);
 }
 
+TEST_F(RunTimeAdaptersTest, ARequestThatWaitsIsALiveOne) {
+  folder_.Set("poet", "P");
+  folder_.SetOpen(false);
+  ServeFolder();
+  WaitForAdapters({"(poet)"});
+  v1::GenerateRequest request = RequestOf("poet");
+  request.set_request_id("one");
+  auto waiting = Start(request);
+  const auto waiting_requests = [&] {
+    return server_->runtime().load_board.Read().waiting_requests();
+  };
+  WaitUntil([&] { return waiting_requests() == 1; });
+  EXPECT_EQ(server_->runtime().registry.size(), 1u);
+  EXPECT_EQ(Failure(request).code(), absl::StatusCode::kAlreadyExists);
+  // What can be told without the adapter does not wait for it.
+  v1::GenerateRequest bad = RequestOf("poet");
+  bad.mutable_sampling()->set_temperature(-1);
+  EXPECT_EQ(protocol::FieldOf(Failure(bad)), "sampling.temperature");
+  EXPECT_TRUE(Abort("one").aborted());
+  EXPECT_EQ(waiting->Finish().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(waiting_requests(), 0u);
+  EXPECT_EQ(server_->runtime().registry.size(), 0u);
+  // The id of the call's metadata is one, too, and one that the worker chose stays.
+  auto named = Start(RequestOf("poet"), {{"x-request-id", "two"}});
+  auto nameless = Start(RequestOf("poet"));
+  WaitUntil([&] { return waiting_requests() == 2; });
+  EXPECT_EQ(server_->runtime().registry.size(), 2u);
+  EXPECT_TRUE(Abort("two").aborted());
+  EXPECT_EQ(named->Finish().code(), absl::StatusCode::kAborted);
+  folder_.SetOpen(true);
+  EXPECT_TRUE(nameless->Finish().ok());
+  EXPECT_NE(testing::AnswerOf(nameless->responses, false).accepted.request_id(), "");
+  EXPECT_EQ(server_->runtime().registry.size(), 0u);
+}
+
 TEST_F(RunTimeAdaptersTest, AnAdapterInUseIsUnloadedBehindItsRequests) {
   folder_.Set("poet", "P");
   ServeFolder();
