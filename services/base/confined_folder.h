@@ -12,7 +12,8 @@ namespace continuo {
 
 // A folder out of which no path and no symbolic link leads, for paths that others choose. Links
 // that stay below it are followed. Whoever may write in the folder may change it meanwhile: then a
-// call fails, and opens nothing outside. Immutable; thread-safe.
+// call fails, and opens nothing outside. Errors name paths relative to the folder, or as they were
+// given. Immutable; thread-safe.
 class ConfinedFolder {
  public:
   // The folder is the one that `path` leads to now. NotFound where there is none; InvalidArgument
@@ -38,6 +39,8 @@ class ConfinedFolder {
 
  private:
   explicit ConfinedFolder(std::string path) : path_(std::move(path)) {}
+  // The path as errors name it.
+  std::string Shown(const std::string& path) const;
   std::string path_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/adapter_folder.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/worker/serving.h"
@@ -8,9 +9,13 @@
 namespace continuo::worker {
 
 absl::StatusOr<std::vector<server::FoundAdapter>> AdapterFolder::Scan(size_t most) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, root_.ListFolders(most));
+  const absl::StatusOr<std::vector<std::string>> names = root_.ListFolders(most);
+  if (!names.ok()) {
+    return absl::Status(names.status().code(),
+                        absl::StrCat(root_.path(), ": ", names.status().message()));
+  }
   std::vector<server::FoundAdapter> found;
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     const absl::StatusOr<std::string> config =
         root_.Stamp(absl::StrCat(name, "/adapter_config.json"));
     // Others may lie in the folder, too.

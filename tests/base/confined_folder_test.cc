@@ -15,6 +15,9 @@ namespace continuo {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 using testing::TempFolder;
 
 class ConfinedFolderTest : public ::testing::Test {
@@ -54,6 +57,21 @@ TEST_F(ConfinedFolderTest, FilesBelowAreRead) {
   EXPECT_EQ(CodeOf("a/none"), absl::StatusCode::kNotFound);
   EXPECT_EQ(CodeOf("a/file/more"), absl::StatusCode::kNotFound);
   EXPECT_EQ(CodeOf(std::string("a\0b", 3)), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ConfinedFolderTest, ErrorsDoNotTellWhereTheFolderIs) {
+  std::filesystem::create_symlink(outside_ / "secret", root_ / "a" / "link");
+  Write(root_ / "b" / "file", "");
+  for (const std::string path : {"a/none", "a/file", "a/file/more", "a", "a/link", "../secret"}) {
+    for (const std::string& given : {path, (root_ / path).string()}) {
+      const absl::Status status = folder_->ReadFile(given, 1).status();
+      EXPECT_THAT(std::string(status.message()), StartsWith(path + ": "));
+      EXPECT_THAT(std::string(status.message()), Not(HasSubstr(temp_.path().string())));
+    }
+  }
+  const absl::Status many = folder_->ListFolders(1).status();
+  EXPECT_THAT(std::string(many.message()), Not(HasSubstr(temp_.path().string())));
+  EXPECT_EQ(many.code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ConfinedFolderTest, NoPathLeadsOut) {
