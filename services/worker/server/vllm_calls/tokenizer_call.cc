@@ -2,6 +2,7 @@
 #include "services/worker/server/vllm_calls/tokenizer_call.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "services/base/status_macros.h"
@@ -33,18 +34,22 @@ absl::Status TokenizerCall::Begin(const grpc::ByteBuffer& bytes, const ServingSl
   if (bundler == nullptr) {
     return absl::FailedPreconditionError("the worker's tokenizer is of no files");
   }
-  text_pool->Post([self = self_, bundler] { self->OnBundle(bundler->Get()); });
+  bundler->Get(
+      [&](std::function<void()> work) {
+        text_pool->Post([bundler, work = std::move(work)] { work(); });
+      },
+      [self = self_](const text::TokenizerBundler::Result& bundle) { self->OnBundle(bundle); });
   return absl::OkStatus();
 }
 
-void TokenizerCall::OnBundle(absl::StatusOr<std::shared_ptr<const text::TokenizerBundle>> bundle) {
+void TokenizerCall::OnBundle(const text::TokenizerBundler::Result& bundle) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return;
   if (!bundle.ok()) {
     FinishWith(bundle.status());
     return;
   }
-  bundle_ = *std::move(bundle);
+  bundle_ = *bundle;
   WritePart();
 }
 

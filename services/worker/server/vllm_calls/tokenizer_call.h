@@ -8,7 +8,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "services/worker/server/runtime/serving.h"
 #include "services/worker/server/session/work_pool.h"
@@ -35,7 +34,7 @@ class TokenizerCall : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   TokenizerCall() = default;
   absl::Status Begin(const grpc::ByteBuffer& request, const ServingSlot* serving,
                      WorkPool* text_pool);
-  void OnBundle(absl::StatusOr<std::shared_ptr<const text::TokenizerBundle>> bundle);
+  void OnBundle(const text::TokenizerBundler::Result& bundle);
   void WritePart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(const absl::Status& status);
   void FinishWith(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -61,7 +62,7 @@ TokenizerBundler::TokenizerBundler(const std::string& model_path)
 absl::Status TokenizerBundler::Look() {
   std::error_code error;
   const fs::path path = fs::canonical(model_path_, error);
-  if (error) return absl::NotFoundError(absl::StrCat(model_path_, ": ", error.message()));
+  if (error) return absl::NotFoundError(absl::StrCat("the model: ", error.message()));
   const fs::path folder = is_gguf_ ? path.parent_path() : path;
   const fs::path root = is_gguf_ ? folder : RootOf(folder);
   ASSIGN_OR_RETURN(ConfinedFolder confined, ConfinedFolder::Open(root.string()));
@@ -72,10 +73,10 @@ absl::Status TokenizerBundler::Look() {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     names.push_back(entry.path().filename().string());
   }
-  if (error) return absl::NotFoundError(absl::StrCat(model_path_, ": ", error.message()));
+  if (error) return absl::NotFoundError(absl::StrCat("the model's folder: ", error.message()));
   ASSIGN_OR_RETURN(const std::string tokenizer, ChooseTokenizer(names));
   if (tokenizer.empty()) {
-    return absl::NotFoundError(absl::StrCat(model_path_, ": has no tokenizer"));
+    return absl::NotFoundError("the model's folder has no tokenizer");
   }
   RETURN_IF_ERROR(AddFile(tokenizer, (folder / tokenizer).string()));
   for (const std::string_view name : kCompanions) {
@@ -104,6 +105,8 @@ absl::Status TokenizerBundler::CheckStamps() const {
 
 absl::StatusOr<TokenizerBundle> TokenizerBundler::Make() const {
   RETURN_IF_ERROR(found_);
+  // What was changed need not be read.
+  RETURN_IF_ERROR(CheckStamps());
   std::vector<ZipEntry> entries;
   if (is_gguf_) {
     ASSIGN_OR_RETURN(const gguf::GgufFile file, gguf::GgufFile::Open(model_path_));
@@ -126,13 +129,37 @@ absl::StatusOr<TokenizerBundle> TokenizerBundler::Make() const {
   return bundle;
 }
 
-absl::StatusOr<std::shared_ptr<const TokenizerBundle>> TokenizerBundler::Get() {
-  absl::MutexLock lock(&mutex_);
-  if (bundle_ != nullptr) return bundle_;
+void TokenizerBundler::MakeForAll() {
   absl::StatusOr<TokenizerBundle> made = Make();
-  if (!made.ok()) return NotBundled(made.status());
-  bundle_ = std::make_shared<const TokenizerBundle>(*std::move(made));
-  return bundle_;
+  // A file that was changed stays so: an error is as good the next time.
+  const Result result = made.ok()
+                            ? Result(std::make_shared<const TokenizerBundle>(*std::move(made)))
+                            : Result(NotBundled(made.status()));
+  std::vector<Done> waiting;
+  {
+    absl::MutexLock lock(&mutex_);
+    result_ = result;
+    waiting = std::exchange(waiting_, {});
+  }
+  for (const Done& done : waiting) done(result);
+}
+
+void TokenizerBundler::Get(absl::FunctionRef<void(std::function<void()>)> post, Done done) {
+  std::optional<Result> result;
+  bool is_first = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    result = result_;
+    if (!result.has_value()) {
+      is_first = waiting_.empty();
+      waiting_.push_back(std::move(done));
+    }
+  }
+  if (result.has_value()) {
+    done(*result);
+  } else if (is_first) {
+    post([this] { MakeForAll(); });
+  }
 }
 
 }  // namespace continuo::text

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -33,13 +36,17 @@ class TokenizerBundler {
   // Notes which files there are, so that others are not taken for them later.
   explicit TokenizerBundler(const std::string& model_path);
 
-  // Returns the bundle, which is made once; that may take a second. FailedPrecondition names the
-  // file that is not to be read, or was changed since the bundler was made.
-  absl::StatusOr<std::shared_ptr<const TokenizerBundle>> Get();
+  using Result = absl::StatusOr<std::shared_ptr<const TokenizerBundle>>;
+  using Done = std::function<void(const Result&)>;
+  // Calls `done` once with the bundle, which is made once, as is an error: at once where it is
+  // there. Otherwise the first caller posts the work, which may take a second, to a thread where
+  // all who wait are called; the bundler outlives it. FailedPrecondition names the file that is not
+  // to be read, or was changed since the bundler was made.
+  void Get(absl::FunctionRef<void(std::function<void()>)> post, Done done);
 
  private:
   struct File {
-    std::string name, path;  // `path` is relative to the folder
+    std::string name, path;  // `path` is absolute
     std::string stamp;
   };
 
@@ -48,6 +55,8 @@ class TokenizerBundler {
   absl::Status AddFile(const std::string& name, const std::string& path);
   absl::Status CheckStamps() const;
   absl::StatusOr<TokenizerBundle> Make() const;
+  // Makes the bundle, and calls those who wait.
+  void MakeForAll();
 
   const bool is_gguf_;
   const std::string model_path_;
@@ -56,7 +65,8 @@ class TokenizerBundler {
   const absl::Status found_;  // what Look returned; it sets the two above
 
   absl::Mutex mutex_;
-  std::shared_ptr<const TokenizerBundle> bundle_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Result> result_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Done> waiting_ ABSL_GUARDED_BY(mutex_);  // not empty: the work was posted
 };
 
 }  // namespace continuo::text

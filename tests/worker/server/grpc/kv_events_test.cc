@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -350,10 +351,13 @@ TEST_F(GetTokenizerTest, TheArchiveComesInPartsWithItsDigestAtTheEnd) {
     EXPECT_LE(parts[i].data().size(), server::TokenizerCall::kPartBytes);
     zip += parts[i].data();
   }
-  const auto bundle = server_->runtime().serving.get()->model.bundler->Get();
-  ASSERT_TRUE(bundle.ok());
-  EXPECT_TRUE(zip == (*bundle)->zip);
-  EXPECT_EQ(parts.back().sha256(), (*bundle)->sha256);
+  server_->runtime().serving.get()->model.bundler->Get(
+      [](const std::function<void()>&) { ADD_FAILURE() << "it was made for the call"; },
+      [&](const text::TokenizerBundler::Result& bundle) {
+        ASSERT_TRUE(bundle.ok()) << bundle.status();
+        EXPECT_TRUE(zip == (*bundle)->zip);
+        EXPECT_EQ(parts.back().sha256(), (*bundle)->sha256);
+      });
 }
 
 TEST_F(GetTokenizerTest, WithoutFilesThereIsNone) {

@@ -5,10 +5,14 @@
 #include <openssl/sha.h>
 #include <sys/stat.h>
 
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -27,6 +31,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
+// Makes the bundle on this thread.
+TokenizerBundler::Result Get(TokenizerBundler& bundler) {
+  TokenizerBundler::Result result = absl::UnknownError("not there");
+  bundler.Get([](const std::function<void()>& work) { work(); },
+              [&](const TokenizerBundler::Result& bundle) { result = bundle; });
+  return result;
+}
+
 class TokenizerBundleTest : public ::testing::Test {
  protected:
   void Write(const std::string& name, const std::string& bytes) {
@@ -35,12 +47,13 @@ class TokenizerBundleTest : public ::testing::Test {
   }
   fs::path folder() const { return temp_.path() / "model"; }
   absl::Status Failure() {
-    const auto bundle = TokenizerBundler(folder().string()).Get();
+    TokenizerBundler bundler(folder().string());
+    const auto bundle = Get(bundler);
     EXPECT_EQ(bundle.status().code(), absl::StatusCode::kFailedPrecondition);
     return bundle.status();
   }
   static std::vector<std::string> NamesIn(TokenizerBundler& bundler) {
-    const auto bundle = bundler.Get();
+    const auto bundle = Get(bundler);
     EXPECT_TRUE(bundle.ok()) << bundle.status();
     std::vector<std::string> names;
     if (!bundle.ok()) return names;
@@ -62,7 +75,7 @@ TEST_F(TokenizerBundleTest, AFolderGivesWhatTextDependsOnAndNothingElse) {
     Write(other, "no");
   }
   TokenizerBundler bundler(folder().string());
-  const auto bundle = bundler.Get();
+  const auto bundle = Get(bundler);
   ASSERT_TRUE(bundle.ok()) << bundle.status();
   EXPECT_THAT(testing::Unzip((*bundle)->zip),
               ElementsAre(Pair("tokenizer.json", "{}"), Pair("tokenizer_config.json", "{\"a\": 1}"),
@@ -78,13 +91,57 @@ TEST_F(TokenizerBundleTest, AFolderGivesWhatTextDependsOnAndNothingElse) {
 TEST_F(TokenizerBundleTest, ItIsMadeOnce) {
   Write("tokenizer.json", "{}");
   TokenizerBundler bundler(folder().string());
+  std::atomic<int> num_posts = 0;
+  std::array<TokenizerBundler::Result, 4> bundles;
   std::vector<std::thread> threads;
-  std::vector<std::shared_ptr<const TokenizerBundle>> bundles(4);
-  for (auto& bundle : bundles) threads.emplace_back([&] { bundle = *bundler.Get(); });
+  for (auto& bundle : bundles) {
+    threads.emplace_back([&] {
+      bundler.Get(
+          [&](const std::function<void()>& work) {
+            ++num_posts;
+            work();
+          },
+          [to = &bundle](const TokenizerBundler::Result& made) { *to = made; });
+    });
+  }
   for (std::thread& thread : threads) thread.join();
-  for (const auto& bundle : bundles) EXPECT_EQ(bundle, bundles[0]);
+  EXPECT_EQ(num_posts, 1);
+  for (const auto& bundle : bundles) {
+    ASSERT_TRUE(bundle.ok()) << bundle.status();
+    EXPECT_EQ(*bundle, *bundles[0]);
+  }
   TokenizerBundler other(folder().string());
-  EXPECT_EQ((*other.Get())->sha256, bundles[0]->sha256);
+  EXPECT_EQ((*Get(other))->sha256, (*bundles[0])->sha256);
+}
+
+// They take no threads of those who wait for other things.
+TEST_F(TokenizerBundleTest, WhoWaitsForItTakesNoThread) {
+  Write("tokenizer.json", "{}");
+  TokenizerBundler bundler(folder().string());
+  std::vector<std::function<void()>> posted;
+  std::vector<TokenizerBundler::Result> bundles;
+  for (int i = 0; i < 3; ++i) {
+    bundler.Get([&](std::function<void()> work) { posted.push_back(std::move(work)); },
+                [&](const TokenizerBundler::Result& bundle) { bundles.push_back(bundle); });
+  }
+  EXPECT_EQ(bundles.size(), 0u);
+  ASSERT_EQ(posted.size(), 1u);
+  posted[0]();
+  ASSERT_EQ(bundles.size(), 3u);
+  for (const auto& bundle : bundles) EXPECT_TRUE(bundle.ok()) << bundle.status();
+}
+
+// Nothing is read for it, now or for those who ask later.
+TEST_F(TokenizerBundleTest, AnErrorIsFoundOnce) {
+  Write("tokenizer.json", "{}");
+  Write("vocab.json", "{}");
+  TokenizerBundler bundler(folder().string());
+  fs::resize_file(folder() / "vocab.json", TokenizerBundler::kMaxBytes);
+  EXPECT_THAT(Get(bundler).status().message(), HasSubstr("vocab.json was changed"));
+  bundler.Get([](const std::function<void()>&) { ADD_FAILURE() << "it is looked for again"; },
+              [](const TokenizerBundler::Result& again) {
+                EXPECT_EQ(again.status().code(), absl::StatusCode::kFailedPrecondition);
+              });
 }
 
 TEST_F(TokenizerBundleTest, OtherTokenizersKeepTheirNames) {
@@ -106,11 +163,11 @@ TEST_F(TokenizerBundleTest, FilesThatWereChangedAreRefused) {
   Write("merges.txt", "a b");
   TokenizerBundler bundler(folder().string());
   Write("merges.txt", "a b\nc d");
-  const absl::Status status = bundler.Get().status();
+  const absl::Status status = Get(bundler).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("merges.txt was changed after the model was loaded"));
   fs::remove(folder() / "merges.txt");
-  EXPECT_FALSE(bundler.Get().ok());
+  EXPECT_FALSE(Get(bundler).ok());
 }
 
 TEST_F(TokenizerBundleTest, LinksLeadNowhereElse) {
@@ -137,7 +194,8 @@ TEST_F(TokenizerBundleTest, AHubsCacheKeepsItsFilesElsewhere) {
   EXPECT_THAT(NamesIn(bundler), ElementsAre("tokenizer.json"));
   std::ofstream(temp_.path() / "secret") << "secret";
   fs::create_symlink("../../../secret", snapshot / "vocab.json");
-  EXPECT_FALSE(TokenizerBundler(snapshot.string()).Get().ok());
+  TokenizerBundler outside(snapshot.string());
+  EXPECT_FALSE(Get(outside).ok());
 }
 
 TEST_F(TokenizerBundleTest, WhatIsNoFileIsRefused) {
@@ -167,7 +225,7 @@ TEST_F(TokenizerBundleTest, AGgufFileGivesTheFilesThatHuggingFaceWouldHave) {
                       .Key("tokenizer.chat_template", std::string("{{ messages[0].content }}"))
                       .Bytes());
   TokenizerBundler bundler((folder() / "x.gguf").string());
-  const auto bundle = bundler.Get();
+  const auto bundle = Get(bundler);
   ASSERT_TRUE(bundle.ok()) << bundle.status();
   fs::create_directory(temp_.path() / "again");
   for (const auto& [name, bytes] : testing::Unzip((*bundle)->zip)) {
