@@ -15,7 +15,6 @@
 #include "services/worker/engine/draft/mtp_drafter.h"
 #include "services/worker/engine/draft/prompt_lookup.h"
 #include "services/worker/model/checkpoint/fingerprint.h"
-#include "services/worker/text/bundle/tokenizer_bundle.h"
 
 namespace continuo::worker {
 
@@ -115,7 +114,8 @@ absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelCo
 }
 
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
-                                  const text::TextModel* text, Heads heads) {
+                                  const text::TextModel* text, Heads heads,
+                                  std::shared_ptr<text::TokenizerBundler> bundler) {
   server::ServedModel served;
   served.name = config.model_name;
   served.architecture = model.config.architecture;
@@ -154,7 +154,7 @@ server::ServedModel DescribeModel(const WorkerConfig& config, const model::Loade
     parts.config = model::ConfigSummary(config);
     served.fingerprint = model::MakeFingerprint(parts, text_parts);
   }
-  served.bundler = std::make_shared<text::TokenizerBundler>(config.load.source.dir);
+  served.bundler = std::move(bundler);
   served.tokenizer_fingerprint = text->tokenizer_digest();
   const model::GenerationDefaults& d = model.config.defaults;
   served.defaults.temperature = d.temperature;

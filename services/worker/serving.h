@@ -15,6 +15,7 @@
 #include "services/worker/model/load/model_loader.h"
 #include "services/worker/server/pairs/pair_template.h"
 #include "services/worker/server/session/served_model.h"
+#include "services/worker/text/bundle/tokenizer_bundle.h"
 #include "services/worker/text/text_model.h"
 
 namespace continuo::worker {
@@ -38,9 +39,11 @@ absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelCo
 
 // The model as the server describes it to clients, fingerprint included. Answers end with the
 // tokens that config.json, generation_config.json, the tokenizer's files and the chat template name
-// together. `text` outlives the result.
+// together. `text` outlives the result. `bundler` tells the tokenizer's files, if there are any; it
+// was made before `text` was read, so that it does not tell others.
 server::ServedModel DescribeModel(const WorkerConfig& config, const model::LoadedModel& model,
-                                  const text::TextModel* text, Heads heads = {});
+                                  const text::TextModel* text, Heads heads = {},
+                                  std::shared_ptr<text::TokenizerBundler> bundler = nullptr);
 
 // An adapter of a model, `base`, as a model of its own that cannot run: by its name and digest.
 server::ServedModel DescribeAdapter(const server::ServedModel& base, const std::string& name,

@@ -129,6 +129,7 @@ absl::StatusOr<WorkerProcess::Loaded> WorkerProcess::Load() {
       faults_, kernels::WatchDeviceFaults(
                    {.device = options.device.device, .clock = &clock_, .on_note = LogDeviceNote}));
   options.on_stuck = [this](const absl::Status& failure) { Fail(failure); };
+  loaded.bundler = std::make_shared<text::TokenizerBundler>(options.source.dir);
   ASSIGN_OR_RETURN(loaded.text, text::TextModel::Open(options.source.dir));
   if (config_.tool_format != "auto") {
     RETURN_IF_ERROR(loaded.text->UseResponseFormat(config_.tool_format));
@@ -218,7 +219,7 @@ void WorkerProcess::LogLoaded(const server::ServedModel& served) const {
 void WorkerProcess::Serve() {
   model::LoadedModel& model = loaded_->model;
   const server::ServedModel served =
-      DescribeModel(loaded_->config, model, loaded_->text.get(), loaded_->heads);
+      DescribeModel(loaded_->config, model, loaded_->text.get(), loaded_->heads, loaded_->bundler);
   LogLoaded(served);
   engine::EngineOptions options = MakeEngineOptions(loaded_->config, model, &clock_);
   if (loaded_->draft_model != nullptr) options.drafter = loaded_->draft_model;

@@ -33,7 +33,8 @@ class WorkerProcess {
  private:
   // The model, its text, and the draft model of speculation=draft.
   struct Loaded {
-    WorkerConfig config;  // with what the files say
+    WorkerConfig config;                              // with what the files say
+    std::shared_ptr<text::TokenizerBundler> bundler;  // of the files that `text` is read from
     std::unique_ptr<text::TextModel> text;
     model::LoadedModel model;
     Heads heads;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/serving.h"
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,26 @@ TEST(DescribeModelTest, WhatDependsOnTheLoadHasNoFingerprint) {
   const server::ServedModel served = DescribeModel(config, *loaded, text->get());
   EXPECT_TRUE(served.fingerprint.empty());
   EXPECT_FALSE(served.tokenizer_fingerprint.empty());
+}
+
+// The tokenizer may be replaced while the weights are loaded.
+TEST(DescribeModelTest, TheTokenizersFilesAreThoseOfTheStart) {
+  const TinyModel tiny;
+  const auto bundler = std::make_shared<text::TokenizerBundler>(tiny.dir());
+  const auto text = text::TextModel::Open(tiny.dir());
+  ASSERT_TRUE(text.ok()) << text.status();
+  WorkerConfig config;
+  config.load.source.dir = tiny.dir();
+  const auto loaded = model::LoadModel(*PlanLoad(config, kGiB));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  tiny.Write("tokenizer.json", tiny.Read("tokenizer.json") + "\n");
+  const server::ServedModel served = DescribeModel(config, *loaded, text->get(), {}, bundler);
+  absl::Status status;
+  served.bundler->Get(
+      [](const std::function<void()>& work) { work(); },
+      [&](const text::TokenizerBundler::Result& bundle) { status = bundle.status(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DescribeModel(config, *loaded, text->get()).bundler, nullptr);
 }
 
 TEST(DescribeModelTest, TheFingerprintDependsOnTextAndContextButNotOnBatchLimits) {
