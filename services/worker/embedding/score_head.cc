@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "services/worker/embedding/score_head.h"
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -71,6 +73,9 @@ absl::Status CheckShape(const StoredTensor* stored, std::string_view what, int64
       absl::StrCat("weights: tensor ", stored->name, " has the shape [",
                    absl::StrJoin(stored->shape, ", "), "], its rows must have ", columns));
 }
+
+// A number as all of its bits.
+absl::Hex Bits(double value) { return absl::Hex(std::bit_cast<uint64_t>(value)); }
 
 // The activation between a head's layers.
 absl::StatusOr<Activation> ActivationOf(const model::ScoreHeadConfig& head) {
@@ -163,12 +168,13 @@ absl::Status ScoreHead::ReadHead(const model::Checkpoint& checkpoint,
 }
 
 std::string ScoreHead::MakeDigest() const {
+  constexpr const char* kPoolings[] = {"last", "first", "mean"};
   std::string text =
-      absl::StrCat("score=", DigestOfValues(relevant_), ",", DigestOfValues(irrelevant_));
-  if (dense_.has_value()) {
-    absl::StrAppend(&text, dense_->Summary(), " bias=", bias_, " norm=", norm_eps_, ",",
-                    DigestOfValues(gain_), ",", DigestOfValues(shift_));
-  }
+      absl::StrCat("score=", DigestOfValues(relevant_), ",", DigestOfValues(irrelevant_),
+                   " pooling=", kPoolings[static_cast<size_t>(pooling_)], " bias=", Bits(bias_));
+  if (dense_.has_value()) absl::StrAppend(&text, dense_->Summary());
+  absl::StrAppend(&text, " norm=", Bits(norm_eps_), ",", DigestOfValues(gain_), ",",
+                  DigestOfValues(shift_));
   return model::ToHex(model::DigestOf(text));
 }
 

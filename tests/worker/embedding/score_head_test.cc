@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -48,7 +49,8 @@ class Folder {
     std::string name;
     int salt, rows;
     int columns = kSize;
-    bool is_vector = false;  // its one row
+    bool is_vector = false;    // its one row
+    std::optional<float> all;  // the value of every element
   };
   explicit Folder(const std::vector<Tensor>& tensors) {
     std::string header = "{", data;
@@ -56,7 +58,7 @@ class Folder {
       const size_t begin = data.size();
       for (int r = 0; r < t.rows; ++r) {
         for (int i = 0; i < t.columns; ++i) {
-          const float value = ValueOf(t.salt, r, i);
+          const float value = t.all.value_or(ValueOf(t.salt, r, i));
           data.append(reinterpret_cast<const char*>(&value), sizeof(value));
         }
       }
@@ -220,6 +222,30 @@ TEST(ScoreHeadTest, APredictionIsNormalisedAndMayReadTheMean) {
   config.norm_bias = true;
   EXPECT_THAT(std::string(folder.Load(std::nullopt, config).status().message()),
               HasSubstr("head.norm.bias"));
+}
+
+// Every change is one of scores; those of the bias and of the norm are in the last bit alone.
+TEST(ScoreHeadTest, TheDigestKnowsAllThatAScoreDependsOn) {
+  const auto digest = [](const model::ModelConfig& config, float bias) {
+    const Folder folder({{"model.embeddings.tok_embeddings.weight", 1, 4},
+                         {"head.dense.weight", 3, kSize},
+                         {"head.norm.weight", 7, 1, kSize, true},
+                         {"classifier.weight", 5, 1},
+                         {"classifier.bias", 6, 1, 1, true, bias}});
+    const auto head = folder.Load(std::nullopt, config);
+    EXPECT_TRUE(head.ok()) << head.status();
+    return head.ok() ? (*head)->digest() : "";
+  };
+  const model::ModelConfig config = EncoderConfigOf(model::ScoreHeadConfig::Form::kPrediction);
+  const std::string base = digest(config, 0.1f);
+  EXPECT_EQ(digest(config, 0.1f), base);
+  EXPECT_NE(digest(config, std::nextafter(0.1f, 1.0f)), base);
+  model::ModelConfig other = config;
+  other.score_head.reads_mean = true;
+  EXPECT_NE(digest(other, 0.1f), base);
+  other = config;
+  other.norm_eps = std::nextafter(config.norm_eps, 1.0f);
+  EXPECT_NE(digest(other, 0.1f), base);
 }
 
 TEST(ScoreHeadTest, WhatDoesNotFitIsNamed) {
