@@ -90,6 +90,7 @@ absl::StatusOr<embedding::ScoreOptions> ScoreOptionsOf(
         "classification, whose head would give scores");
   }
   options.tokens = modules->score;
+  options.lowercases = modules->lowercases;
   const auto instruction =
       std::ranges::find(modules->prompts, modules->default_prompt, &embedding::Prompt::name);
   if (instruction != modules->prompts.end()) options.instruction = instruction->text;

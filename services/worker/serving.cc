@@ -53,8 +53,8 @@ absl::StatusOr<int32_t> FindToken(const text::TextModel& text, std::string_view 
 }
 
 // Where texts are to be in lower case, the tokenizer has to write them so, too: that is left to it.
-absl::Status CheckCase(const embedding::SentenceModules& modules, const text::TextModel& text) {
-  if (!modules.lowercases) return absl::OkStatus();
+absl::Status CheckCase(bool lowercases, const text::TextModel& text) {
+  if (!lowercases) return absl::OkStatus();
   constexpr std::string_view kUpper = "An ÉTUDE", kLower = "an étude";
   ASSIGN_OR_RETURN(const std::vector<int32_t> upper, text.Encode(kUpper, false));
   ASSIGN_OR_RETURN(const std::vector<int32_t> lower, text.Encode(kLower, false));
@@ -91,11 +91,12 @@ absl::StatusOr<Heads> LoadHeads(const WorkerConfig& config, const model::ModelCo
   Heads heads;
   const std::string& path = config.load.source.dir;
   if (config.embedding.has_value()) {
-    RETURN_IF_ERROR(CheckCase(*config.embedding, text));
+    RETURN_IF_ERROR(CheckCase(config.embedding->lowercases, text));
     ASSIGN_OR_RETURN(heads.embedding,
                      embedding::EmbeddingHead::Load(path, *config.embedding, model.hidden_size));
   }
   if (!config.score.has_value()) return heads;
+  RETURN_IF_ERROR(CheckCase(config.score->lowercases, text));
   std::optional<embedding::ScoreTokens> tokens = config.score->tokens;
   if (!tokens.has_value() && !config.score->has_head) {
     tokens.emplace();

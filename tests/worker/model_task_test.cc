@@ -159,6 +159,37 @@ TEST(ModelTaskTest, FilesOrTheFlagMakeAModelOfScores) {
   EXPECT_THAT(std::string(ApplyTask(config).message()), HasSubstr("Pooling"));
 }
 
+// Texts in lower case are left to the tokenizer, those of vectors and of scores alike.
+TEST(ModelTaskTest, ATokenizerThatKeepsCapitalsIsRefusedWhereTheFilesWantNone) {
+  for (const bool scores : {false, true}) {
+    const TinyModel tiny({.family = "qwen3"});
+    AddModules(tiny);
+    if (scores) {
+      std::filesystem::create_directories(std::filesystem::path(tiny.dir()) / "1_LogitScore");
+      tiny.Write("modules.json", R"([{"type": "s.Transformer", "path": ""},
+                                     {"type": "s.LogitScore", "path": "1_LogitScore"}])");
+      tiny.Write("1_LogitScore/config.json", R"({"true_token_id": 121, "false_token_id": 110})");
+    }
+    tiny.Write("sentence_bert_config.json", R"({"do_lower_case": true})");
+    WorkerConfig config = ConfigOf(tiny.dir());
+    ASSERT_TRUE(ApplyTask(config).ok());
+    EXPECT_EQ(config.score.has_value(), scores);
+    const auto model = model::ReadModelConfig(tiny.dir());
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto load = [&] {
+      const auto text = text::TextModel::Open(tiny.dir());
+      EXPECT_TRUE(text.ok()) << text.status();
+      return LoadHeads(config, *model, **text).status();
+    };
+    EXPECT_EQ(load().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(load().message()), HasSubstr("do_lower_case"));
+    nlohmann::json tokenizer = nlohmann::json::parse(tiny.Read("tokenizer.json"));
+    tokenizer["normalizer"] = {{"type", "Lowercase"}};
+    tiny.Write("tokenizer.json", tokenizer.dump());
+    EXPECT_EQ(load(), absl::OkStatus());
+  }
+}
+
 // An untied model saved without its head would score by its embedding.
 TEST(ModelTaskTest, ScoresByTokensNeedTheHead) {
   const TinyModel tied({.family = "qwen3", .tied_embeddings = true});

@@ -22,6 +22,7 @@ struct ScoreOptions {
   // Unset: the head of scores, or else the tokens "yes" and "no".
   std::optional<ScoreTokens> tokens;
   bool has_head = false;    // of scores
+  bool lowercases = false;  // as SentenceModules has it
   std::string instruction;  // of a request without one; empty: its template's
 };
 
