@@ -149,8 +149,8 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c, std::vector<std::strin
                 "device.");
   flags.Switch(
       "parse_special_in_content", &c.parse_special_in_content,
-      "Special tokens written in the content of a conversation are such. Otherwise they are "
-      "text, and control tokens come from the chat template alone.");
+      "Special tokens written in the content of a conversation or in a pair of texts are such. "
+      "Otherwise they are text, and control tokens come from the chat template alone.");
   flags.Switch("allow_request_chat_template", &c.allow_request_chat_template,
                "Render the chat template that a request brings instead of the model's. For clients "
                "that are trusted: a template can take much memory.");

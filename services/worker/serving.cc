@@ -72,7 +72,7 @@ absl::Status CheckPairs(const embedding::ScoreOptions& options, const model::Mod
         "config_sentence_transformers.json: the default prompt is an instruction, and an encoder's "
         "pairs have none");
   }
-  ASSIGN_OR_RETURN(const text::EncodedPair pair, text.EncodePair("a", "b"));
+  ASSIGN_OR_RETURN(const text::EncodedPair pair, text.EncodePair("a", "b", false));
   const int num_types = model.encoder.num_token_types;
   const bool fits = num_types < 2 || std::ranges::all_of(pair.types, [&](int32_t type) {
                       return type >= 0 && type < num_types;

@@ -116,11 +116,13 @@ int continuo_text_tokenizer_info(const ContinuoText* text, int32_t end_id, Conti
 int continuo_text_encode(const ContinuoText* text, ContinuoSlice utf8, int add_special,
                          ContinuoIds* out);
 
-/* Encodes two texts as the tokenizer joins them, with its special tokens. `types` has as many
+/* Encodes two texts as the tokenizer joins them, with its special tokens. Those written in the
+ * texts, and other control tokens, are text unless `parse_special` is 1. `types` has as many
  * entries as `out`: the part of the whole that the tokenizer counts each token to, from 0 on.
  * `second_tokens` gets the tokens of the second text; an empty span where it has none. */
 int continuo_text_encode_pair(const ContinuoText* text, ContinuoSlice first, ContinuoSlice second,
-                              ContinuoIds* out, ContinuoIds* types, ContinuoSpan* second_tokens);
+                              int parse_special, ContinuoIds* out, ContinuoIds* types,
+                              ContinuoSpan* second_tokens);
 
 /* `request_json` is an object: messages (array), tools and documents (any; null where absent),
  * add_generation_prompt and continue_final_message (booleans), template_arguments (a string that

@@ -264,12 +264,12 @@ absl::StatusOr<std::vector<int32_t>> TextModel::Encode(std::string_view text,
   return result;
 }
 
-absl::StatusOr<EncodedPair> TextModel::EncodePair(std::string_view first,
-                                                  std::string_view second) const {
+absl::StatusOr<EncodedPair> TextModel::EncodePair(std::string_view first, std::string_view second,
+                                                  bool parse_special) const {
   ContinuoIds ids, types;
   ContinuoSpan of_second;
-  if (continuo_text_encode_pair(text_, SliceOf(first), SliceOf(second), &ids, &types, &of_second) !=
-      CONTINUO_TEXT_OK) {
+  if (continuo_text_encode_pair(text_, SliceOf(first), SliceOf(second), parse_special, &ids, &types,
+                                &of_second) != CONTINUO_TEXT_OK) {
     return LastError();
   }
   EncodedPair pair = {.tokens = std::vector<int32_t>(ids.data, ids.data + ids.size),

@@ -19,7 +19,7 @@ namespace continuo::text {
 // Raised whenever the same ids could become other text or the same text other ids: encoding,
 // detokenising, stop strings, template rendering, parsing of answers. Part of the worker's
 // fingerprint.
-inline constexpr int kTextVersion = 6;
+inline constexpr int kTextVersion = 7;
 
 struct ChatTool {
   std::string name, description;
@@ -95,9 +95,10 @@ class TextModel {
   // special tokens (such as BOS). Special tokens written in the text count as such.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special) const;
 
-  // Both texts must be UTF-8 (InvalidArgument otherwise). Special tokens written in them count as
-  // such.
-  absl::StatusOr<EncodedPair> EncodePair(std::string_view first, std::string_view second) const;
+  // Both texts must be UTF-8 (InvalidArgument otherwise). Control tokens written in them, those of
+  // EncodeChat, are text unless `parse_special`.
+  absl::StatusOr<EncodedPair> EncodePair(std::string_view first, std::string_view second,
+                                         bool parse_special) const;
 
   // FailedPrecondition without a chat template; InvalidArgument where the prompt's own template
   // cannot be read, the template refuses the conversation (raise_exception), arguments or a schema

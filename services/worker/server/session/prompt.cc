@@ -163,7 +163,7 @@ absl::StatusOr<text::EncodedPair> EncodeTextPair(const std::string& field, const
                                                  const std::string& second, bool is_cut,
                                                  const ServedModel& model) {
   RETURN_IF_ERROR(CheckFitsContext(field, first.size() + second.size(), is_cut, model));
-  auto pair = model.text->EncodePair(first, second);
+  auto pair = model.text->EncodePair(first, second, model.parse_special_in_content);
   if (!pair.ok()) return At(field, pair.status());
   return pair;
 }

@@ -138,6 +138,22 @@ TEST_F(JoinedPairTest, ThePromptIsThatOfTheTokenizer) {
   EXPECT_TRUE(prompt.reads_state);
 }
 
+TEST_F(JoinedPairTest, SpecialTokensInItsTextsAreTextUnlessWorkersParseThem) {
+  request_.mutable_inputs(0)->mutable_pair()->set_query("[CLS]");
+  request_.mutable_inputs(0)->mutable_pair()->set_document("a[SEP]b");
+  engine::Request prompt = Prompt();
+  EXPECT_THAT(prompt.prompt, ElementsAre(kCls, '[', 'C', 'L', 'S', ']', kSep, 'a', '[', 'S', 'E',
+                                         'P', ']', 'b', kSep));
+  EXPECT_THAT(prompt.token_types, ElementsAre(0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
+  request_.set_max_document_tokens(2);
+  EXPECT_THAT(Prompt().prompt, ElementsAre(kCls, '[', 'C', 'L', 'S', ']', kSep, 'a', '[', kSep));
+  request_.clear_max_document_tokens();
+  model_.parse_special_in_content = true;
+  prompt = Prompt();
+  EXPECT_THAT(prompt.prompt, ElementsAre(kCls, kCls, kSep, 'a', kSep, 'b', kSep));
+  EXPECT_THAT(prompt.token_types, ElementsAre(0, 0, 0, 1, 1, 1, 1));
+}
+
 TEST_F(JoinedPairTest, TypesAreThoseThatTheModelKnows) {
   model_.score = LoadHead(/*has_types=*/false);
   const engine::Request prompt = Prompt();
@@ -184,15 +200,16 @@ TEST_F(JoinedPairTest, AnInstructionHasNoPlace) {
 
 TEST(EncodedPairTest, SpansAndTypesAreOfTheSecondText) {
   const auto text = OpenJoining();
-  const auto pair = text->EncodePair("ab", "cde");
+  const auto pair = text->EncodePair("ab", "cde", false);
   ASSERT_TRUE(pair.ok()) << pair.status();
   EXPECT_EQ(pair->second_begin, 4u);
   EXPECT_EQ(pair->second_end, 7u);
   EXPECT_EQ(pair->tokens.size(), pair->types.size());
-  const auto empty = text->EncodePair("", "");
+  const auto empty = text->EncodePair("", "", false);
   EXPECT_THAT(empty->tokens, ElementsAre(kCls, kSep, kSep));
   EXPECT_EQ(empty->second_begin, empty->second_end);
-  EXPECT_EQ(text->EncodePair("\xff", "a").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(text->EncodePair("\xff", "a", false).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

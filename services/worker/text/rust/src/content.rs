@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encoding of a rendered conversation: control tokens come from the chat template alone. Where the text of a
-//! request holds what would be a control token, it is encoded as the characters that it is.
+//! Encoding of a rendered conversation, and of a text that is a request's own: control tokens come from the chat
+//! template alone. Where the text of a request holds what would be a control token, it is encoded as the characters
+//! that it is.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -9,8 +10,8 @@ use aho_corasick::AhoCorasick;
 use tokenizers::tokenizer::normalizer::Range as Part;
 use tokenizers::tokenizer::pre_tokenizer::Split;
 use tokenizers::{
-    AddedToken, Model as _, NormalizedString, Normalizer as _, OffsetReferential, OffsetType,
-    PreTokenizedString, PreTokenizer as _, Token, Tokenizer as HfTokenizer,
+    AddedToken, Encoding, Model as _, NormalizedString, Normalizer as _, OffsetReferential,
+    OffsetType, PreTokenizedString, PreTokenizer as _, Token, Tokenizer as HfTokenizer,
 };
 
 use crate::error::{Error, Result};
@@ -112,21 +113,38 @@ impl ControlTokens {
         content: &[Span],
     ) -> Result<Option<Vec<u32>>> {
         let Some(masked) = self.mask(tokenizer, text, content)? else { return Ok(None) };
-        let fail = |e: tokenizers::Error| {
-            Error::invalid(format!("the tokenizer refuses the conversation: {e}"))
-        };
-        let found = added_tokens(tokenizer, &masked);
-        let mut parts = PreTokenizedString::from(text);
-        parts.split(|_, whole| split(&whole, &found, text.len())).map_err(fail)?;
-        if let Some(normalizer) = tokenizer.get_normalizer() {
-            parts.normalize(|part| normalizer.normalize(part)).map_err(fail)?;
-        }
-        if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut parts).map_err(fail)?;
-        }
-        parts.tokenize(|part| self.tokens_of(tokenizer, part.get())).map_err(fail)?;
-        let encoding = parts.into_encoding(None, 0, OffsetType::None).map_err(fail)?;
+        let encoding = split_at(tokenizer, text, &added_tokens(tokenizer, &masked))
+            .and_then(|parts| self.encoding_of(tokenizer, parts, 0))
+            .map_err(|e| Error::invalid(format!("the tokenizer refuses the conversation: {e}")))?;
         Ok(Some(encoding.get_ids().to_vec()))
+    }
+
+    /// The tokens of a text that is a request's own as a whole, all of this type, without special tokens. Where it
+    /// holds no control tokens they are those of the library.
+    pub fn encode_own(&self, tokenizer: &HfTokenizer, text: &str, kind: u32) -> Result<Encoding> {
+        let parts = match self.mask(tokenizer, text, &[(0, text.len())])? {
+            Some(masked) => split_at(tokenizer, text, &added_tokens(tokenizer, &masked)),
+            None => Ok(tokenizer
+                .get_added_vocabulary()
+                .extract_and_normalize(tokenizer.get_normalizer(), text)),
+        };
+        parts
+            .and_then(|parts| self.encoding_of(tokenizer, parts, kind))
+            .map_err(|e| Error::invalid(format!("the tokenizer refuses the text: {e}")))
+    }
+
+    /// The tokens of parts that are normalized.
+    fn encoding_of(
+        &self,
+        tokenizer: &HfTokenizer,
+        mut parts: PreTokenizedString,
+        kind: u32,
+    ) -> tokenizers::Result<Encoding> {
+        if let Some(pre_tokenizer) = tokenizer.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut parts)?;
+        }
+        parts.tokenize(|part| self.tokens_of(tokenizer, part.get()))?;
+        parts.into_encoding(None, kind, OffsetType::None)
     }
 
     /// The model's tokens of a word. A word that the vocabulary itself has as a control token is cut into its
@@ -134,7 +152,7 @@ impl ControlTokens {
     fn tokens_of(&self, tokenizer: &HfTokenizer, word: &str) -> tokenizers::Result<Vec<Token>> {
         let model = tokenizer.get_model();
         let makes_control = |tokens: &[Token], word: &str| {
-            tokens.iter().any(|token| word.contains(&token.value) && self.has(token))
+            tokens.iter().any(|token| self.has(token) && word.contains(&token.value))
         };
         let tokens = model.tokenize(word)?;
         if !makes_control(&tokens, word) {
@@ -168,6 +186,20 @@ fn added_tokens(tokenizer: &HfTokenizer, text: &str) -> Vec<(Range<usize>, Token
             _ => None,
         })
         .collect()
+}
+
+/// The tokens that were found in a text, and the text between them, normalized.
+fn split_at(
+    tokenizer: &HfTokenizer,
+    text: &str,
+    found: &[(Range<usize>, Token)],
+) -> tokenizers::Result<PreTokenizedString> {
+    let mut parts = PreTokenizedString::from(text);
+    parts.split(|_, whole| split(&whole, found, text.len()))?;
+    if let Some(normalizer) = tokenizer.get_normalizer() {
+        parts.normalize(|part| normalizer.normalize(part))?;
+    }
+    Ok(parts)
 }
 
 /// The tokens that were found, and the text between them.

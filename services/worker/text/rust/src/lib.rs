@@ -361,13 +361,14 @@ pub unsafe extern "C" fn continuo_text_encode_pair(
     text: *const ContinuoText,
     first: Slice,
     second: Slice,
+    parse_special: i32,
     out: *mut OutIds,
     types: *mut OutIds,
     second_tokens: *mut Span,
 ) -> i32 {
     code_of(guard("the pair", || {
-        let pair =
-            (*text).tokenizer.encode_pair(first.utf8("the text")?, second.utf8("the text")?)?;
+        let (first, second) = (first.utf8("the text")?, second.utf8("the text")?);
+        let pair = (*text).tokenizer.encode_pair(first, second, parse_special != 0)?;
         *out = OutIds::of(pair.ids);
         *types = OutIds::of(pair.types);
         *second_tokens = Span { begin: pair.second.0, end: pair.second.1 };

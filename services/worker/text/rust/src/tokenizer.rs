@@ -125,12 +125,23 @@ impl Tokenizer {
         self.checked(encoding.get_ids())
     }
 
-    /// Encodes two texts as the tokenizer joins them, with its special tokens.
-    pub fn encode_pair(&self, first: &str, second: &str) -> Result<EncodedPair> {
-        let encoding = self
-            .tokenizer
-            .encode_fast((first, second), true)
-            .map_err(|e| Error::invalid(format!("the tokenizer refuses the pair: {e}")))?;
+    /// Encodes two texts as the tokenizer joins them, with its special tokens. Those written in the texts are the
+    /// characters that they are, unless `parse_special`.
+    pub fn encode_pair(
+        &self,
+        first: &str,
+        second: &str,
+        parse_special: bool,
+    ) -> Result<EncodedPair> {
+        let joined = if parse_special {
+            self.tokenizer.encode_fast((first, second), true)
+        } else {
+            let own = |text: &str, kind: u32| self.control.encode_own(&self.tokenizer, text, kind);
+            // As the library does it: a post-processor may set other types.
+            self.tokenizer.post_process(own(first, 0)?, Some(own(second, 1)?), true)
+        };
+        let encoding =
+            joined.map_err(|e| Error::invalid(format!("the tokenizer refuses the pair: {e}")))?;
         let ids = self.checked(encoding.get_ids())?;
         let of_second = |&i: &usize| encoding.token_to_sequence(i) == Some(1);
         let begin = (0..ids.len()).find(of_second).unwrap_or(ids.len());
