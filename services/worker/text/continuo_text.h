@@ -65,6 +65,7 @@ typedef struct {
   size_t num_tokens;         /* largest id + 1 */
   int collapses_repeats;     /* 1: a token equal to the one before it has no bytes (CTC) */
   int has_chat_template;     /* 0 or 1 */
+  int keeps_bytes;           /* 1: every byte of a text is one of a token's */
 } ContinuoTokenTable;
 
 /* Code and message of this thread's last failed call; the message lives until its next one. */

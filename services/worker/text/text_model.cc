@@ -227,6 +227,8 @@ std::string TextModel::Markers() const {
   return markers;
 }
 
+bool TextModel::keeps_bytes() const { return table_.keeps_bytes != 0; }
+
 bool TextModel::has_chat_template() const { return table_.has_chat_template != 0; }
 
 std::string_view TextModel::tokenizer_kind() const {

@@ -81,10 +81,13 @@ class TextModel {
 
   // The largest id + 1, added tokens included.
   int32_t vocab_size() const;
-  // Bytes of the longest token, at least 1. A text of n bytes has about n / max_token_bytes()
-  // tokens or more, so a text far beyond the context is refused without encoding it, which takes
-  // some 130 bytes of memory and half a microsecond a byte.
+  // Bytes of the longest token, at least 1. Where keeps_bytes(), a text of n bytes has at least
+  // n / max_token_bytes() tokens, so one far beyond the context is refused without encoding it,
+  // which takes some 130 bytes of memory and half a microsecond a byte.
   size_t max_token_bytes() const { return max_token_bytes_; }
+  // True where every byte of a text is one of a token's. Other tokenizers drop white space or
+  // accents, or make one token of a word that they do not know, so the size of a text says nothing.
+  bool keeps_bytes() const;
   bool has_chat_template() const;
   // The source of the tokenizer: a file's name, or "GGUF metadata"; and its algorithm: "byte-level
   // BPE".

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -87,6 +88,40 @@ TEST(TextModelTest, VocabSizeCountsAddedTokens) {
 
 TEST(TextModelTest, TheLongestTokenIsKnown) {
   EXPECT_EQ(OpenTestModel("byte_level")->max_token_bytes(), std::string("<|assistant|>").size());
+}
+
+TEST(TextModelTest, ATokenizerMayDropBytesUnlessItIsKnownNotTo) {
+  EXPECT_TRUE(OpenTestModel("byte_level")->keeps_bytes());
+  // Its mark for a space is three bytes where a text has it itself.
+  EXPECT_FALSE(OpenTestModel("byte_fallback")->keeps_bytes());
+  const nlohmann::json good = nlohmann::json::parse(TestFile("byte_level/tokenizer.json"));
+  const auto keeps = [](const nlohmann::json& tokenizer) {
+    const auto model = WithTokenizer(tokenizer.dump());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() && (*model)->keeps_bytes();
+  };
+  nlohmann::json json = good;
+  const nlohmann::json cut = {{"type", "Split"},
+                              {"pattern", {{"Regex", "\\s+"}}},
+                              {"behavior", "Isolated"},
+                              {"invert", false}};
+  json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {cut, good["pre_tokenizer"]}}};
+  EXPECT_TRUE(keeps(json));
+  json["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Removed";
+  EXPECT_FALSE(keeps(json)) << "white space";
+  json["pre_tokenizer"]["pretokenizers"][0] = {{"type", "WhitespaceSplit"}};
+  EXPECT_FALSE(keeps(json)) << "white space";
+  for (const char* const normalizer : {"NFC", "StripAccents", "Nmt"}) {
+    json = good;
+    json["normalizer"] = {{"type", normalizer}};
+    EXPECT_FALSE(keeps(json)) << normalizer;
+  }
+  json = good;
+  json["added_tokens"][0]["lstrip"] = true;
+  EXPECT_FALSE(keeps(json)) << "white space in front of a token";
+  json = good;
+  json["model"]["vocab"].erase("~");
+  EXPECT_FALSE(keeps(json)) << "a byte that no token has";
 }
 
 TEST(TextModelTest, SpecialTokensInTheTextCountAsSuch) {

@@ -55,14 +55,16 @@ absl::StatusOr<EncodedPrompt> EncodeChat(std::string field, text::RenderedChat r
                        template_end};
 }
 
+// A text of more bytes than its tokens can have is refused before it is encoded, and any beyond the
+// bound of what is encoded to be cut.
 absl::Status CheckFitsContext(std::string_view field, size_t bytes, bool is_cut,
                               const ServedModel& model) {
   const size_t longest = model.text->max_token_bytes();
   size_t most = static_cast<size_t>(model.max_context_tokens) * longest;
-  if (is_cut) most = std::max(most, protocol::kMaxTokenizeBytes);
+  if (is_cut || !model.text->keeps_bytes()) most = std::max(most, protocol::kMaxTokenizeBytes);
   if (bytes <= most) return absl::OkStatus();
-  return ContextTooLong(
-      field, absl::StrCat(bytes, " bytes, where the tokens can have at most ", most), model);
+  return ContextTooLong(field, absl::StrCat(bytes, " bytes, where it can have at most ", most),
+                        model);
 }
 
 absl::StatusOr<EncodedPrompt> EncodeFillInMiddle(const v1::GenerateRequest& request,

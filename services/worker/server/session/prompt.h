@@ -31,8 +31,8 @@ absl::StatusOr<text::RenderedChat> RenderConversation(const v1::Conversation& co
 
 // Renders and encodes the prompt of a valid request. Takes time that grows with the prompt. Text
 // that cannot fit the context, because it has more bytes than that many of the longest tokens, is
-// rejected without being encoded: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG. Text that will be cut
-// may have protocol::kMaxTokenizeBytes at least.
+// rejected without being encoded: INVALID_ARGUMENT, reason CONTEXT_TOO_LONG. Text that will be cut,
+// or of whose bytes the tokenizer may drop some, may have protocol::kMaxTokenizeBytes at least.
 absl::StatusOr<EncodedPrompt> EncodePrompt(const v1::GenerateRequest& request, absl::Time now,
                                            const ServedModel& model);
 // The same for a Tokenize request, whose limit is protocol::kMaxTokenizeBytes.

@@ -14,6 +14,7 @@
 #include "services/protocol/error.h"
 #include "services/protocol/limits.h"
 #include "services/worker/server/session/convert.h"
+#include "tests/testing/text_files.h"
 #include "tests/worker/server/session/session_harness.h"
 
 namespace continuo::server {
@@ -288,6 +289,35 @@ TEST_F(ValidateTest, TextThatCannotFitIsRefusedByItsBytes) {
   good_.set_text(std::string(most, 'a'));  // one that perhaps fits is counted in tokens
   EXPECT_TRUE(
       absl::StrContains(Prepare(good_).status().message(), "maximum context length is 128 tokens"));
+}
+
+// WordPiece drops white space and accents, and has one token for a word that it does not know.
+TEST_F(ValidateTest, TextWhoseBytesATokenizerDropsIsCountedInTokens) {
+  const auto words = testing::OpenText({.tokenizer_json = R"({
+      "version": "1.0", "added_tokens": [],
+      "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                     "strip_accents": null, "lowercase": true},
+      "pre_tokenizer": {"type": "BertPreTokenizer"},
+      "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+      "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1}}})"});
+  ASSERT_TRUE(words.ok()) << words.status();
+  model_ = testing::MakeServedModel(words->get());
+  const size_t most = 128 * (*words)->max_token_bytes();
+  ASSERT_LT(most, protocol::kMaxTokenizeBytes / 2);
+  for (const std::string& text :
+       {"a" + std::string(most, ' ') + "a", "a " + std::string(most, 'b')}) {
+    good_.set_text(text);
+    const auto generation = Prepare(good_);
+    ASSERT_TRUE(generation.ok()) << generation.status();
+    EXPECT_EQ(generation->request.prompt.size(), 2u);
+  }
+  good_.set_text("a" + std::string(protocol::kMaxTokenizeBytes, ' '));
+  const absl::Status status = Prepare(good_).status();
+  EXPECT_EQ(protocol::ReasonOf(status), protocol::kReasonContextTooLong);
+  EXPECT_TRUE(
+      absl::StrContains(status.message(), absl::StrCat("at most ", protocol::kMaxTokenizeBytes)))
+      << status;
 }
 
 TEST_F(ValidateTest, APromptAsLongAsTheContextIsTaken) {

@@ -5,6 +5,7 @@
 mod content;
 mod control;
 mod convert;
+mod coverage;
 mod decoder;
 mod digest;
 mod ends;
@@ -150,6 +151,7 @@ pub struct OutTokenTable {
     num_tokens: usize,
     collapses_repeats: i32,
     has_chat_template: i32,
+    keeps_bytes: i32,
 }
 
 thread_local! {
@@ -247,6 +249,7 @@ pub unsafe extern "C" fn continuo_text_token_table(
         num_tokens: table.num_tokens(),
         collapses_repeats: table.collapses_repeats.into(),
         has_chat_template: (*text).template.exists().into(),
+        keeps_bytes: (*text).tokenizer.keeps_bytes.into(),
     };
 }
 

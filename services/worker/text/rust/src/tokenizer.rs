@@ -9,6 +9,7 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::Tokenizer as HfTokenizer;
 
 use crate::content::ControlTokens;
+use crate::coverage::keeps_bytes;
 use crate::decoder::TokenTable;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -22,6 +23,8 @@ pub struct Tokenizer {
     tokenizer: HfTokenizer,
     control: ControlTokens,
     pub table: TokenTable,
+    /// Every byte of a text is one of a token's.
+    pub keeps_bytes: bool,
     pub digest: String,
     /// The ids of what the files call eos_token.
     pub named_ends: Vec<i32>,
@@ -66,6 +69,7 @@ impl Tokenizer {
         adjust(&mut object, config);
         let mut digest = Digest::new("continuo tokenizer");
         digest.object(&object);
+        let keeps_bytes = keeps_bytes(&object);
 
         let tokenizer = HfTokenizer::deserialize(Value::Object(object))
             .map_err(|e| Error::invalid(e.to_string()))?;
@@ -80,7 +84,8 @@ impl Tokenizer {
             }
         }
         unknown_ends.dedup();
-        Ok(Tokenizer { tokenizer, control, table, digest: digest.hex(), named_ends, unknown_ends })
+        let digest = digest.hex();
+        Ok(Tokenizer { tokenizer, control, table, keeps_bytes, digest, named_ends, unknown_ends })
     }
 
     /// Counts these added tokens as control tokens of conversations, beside the special ones.
