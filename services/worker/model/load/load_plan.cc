@@ -75,13 +75,12 @@ absl::Status ReadAdapters(const LoadOptions& options, LoadPlan& plan) {
   plan.adapter_bytes +=
       AdapterPool::MostBytes(plan.config, plan.shards, limits, options.adapters.size());
   if (limits.most == 0) return absl::OkStatus();
-  // Any of those may come in place of an adapter of the options that was unloaded.
+  // Those of the options stay, so the largest comes into one of the other slots.
   for (size_t rank = 0; rank < plan.shards.size(); ++rank) {
     const int64_t most = Adapter::MostBytes(
         plan.config, std::span<const Shard>(&plan.shards[rank], 1), limits.max_rank);
     std::vector<int64_t>& slots = plan.adapter_slots[rank];
-    slots.resize(std::max(slots.size(), limits.most));
-    for (int64_t& bytes : slots) bytes = std::max(bytes, most);
+    slots.resize(std::max(slots.size(), limits.most), most);
   }
   return absl::OkStatus();
 }

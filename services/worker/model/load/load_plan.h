@@ -27,7 +27,8 @@ struct LoadPlan {
   // Of all adapters and ranks, and what is reserved for those that are read later.
   int64_t adapter_bytes = 0;
   // The bytes, for each rank, of each adapter that may be in memory at a time: those of the options
-  // come first. A device with memory of its own keeps a copy of each (DeviceAdapters).
+  // come first, then the most that others may have. A device with memory of its own keeps a copy of
+  // each (DeviceAdapters).
   std::vector<std::vector<int64_t>> adapter_slots;
 
   // Returns the bytes that a rank's copies take on this device.

@@ -183,8 +183,8 @@ TEST(AdapterPoolTest, TheLoaderReservesTheRoom) {
   EXPECT_TRUE(loaded->adapter_pool->HasRoom());
 }
 
-// Each rank has a slot for each adapter that may be in memory, of its own part of one of the
-// largest rank, or of a larger one that is loaded.
+// Each rank has a slot for each adapter that may be in memory: one of its own part for each that is
+// loaded and stays, and of one of the largest rank for each that may come.
 TEST(AdapterPoolTest, TheLoaderPlansCopiesForDevicesWithMemory) {
   const TinyModel model;
   const TempFolder folder;
@@ -207,6 +207,14 @@ TEST(AdapterPoolTest, TheLoaderPlansCopiesForDevicesWithMemory) {
   for (const int rank : {0, 1}) {
     EXPECT_THAT(plan->adapter_slots[static_cast<size_t>(rank)],
                 ElementsAre(most(rank, 24), most(rank, 16), most(rank, 16)));
+  }
+  testing::WriteTinyAdapter(model.dir(), folder.path() / "b", {.rank = 4});
+  options.adapters.push_back({"second", (folder.path() / "b").string()});
+  plan = MakeLoadPlan(options, 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(plan->adapter_slots[static_cast<size_t>(rank)],
+                ElementsAre(most(rank, 24), most(rank, 4), most(rank, 16)));
   }
 }
 
