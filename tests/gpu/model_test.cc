@@ -32,6 +32,7 @@ TEST_F(GpuModelTest, EveryFamilyScoresAsOnTheCpu) { CheckModels("cuda:0"); }
 TEST_F(GpuModelTest, AdaptersScoreAsOnTheCpu) {
   CheckAdaptedModels("cuda:0");
   CheckAdaptersOfRunTime("cuda:0");
+  CheckAdaptersOfStepsInFlight("cuda:0");
 }
 TEST_F(GpuModelTest, LatentExpertsScoreAsOnTheCpu) { CheckLatentExperts("cuda:0"); }
 TEST_F(GpuModelTest, MtpModulesScoreAsOnTheCpu) { CheckMtp("cuda:0"); }
@@ -40,7 +41,10 @@ TEST_F(GpuModelTest, EveryRouterChoosesAsOnTheCpu) { CheckRouters("cuda:0"); }
 
 TEST_F(GpuModelTest, QuantisedWeightsScoreAsOnTheCpu) { CheckQuantisedModels("cuda:0"); }
 
-TEST_F(GpuModelTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0"); }
+TEST_F(GpuModelTest, StepsAheadGiveWhatStepsInTurnGive) {
+  CheckOverlap("cuda:0");
+  CheckAdaptedOverlap("cuda:0");
+}
 TEST_F(GpuModelTest, ConstraintsAreObeyedWhetherOrNotStepsOverlap) { CheckConstraints("cuda:0"); }
 TEST_F(GpuModelTest, ADraftModelChangesNoToken) { CheckDraftModel("cuda:0"); }
 TEST_F(GpuModelTest, KeysAndValuesOf8BitsScoreAsOnTheCpu) { CheckKvTypes("cuda:0"); }
@@ -70,11 +74,15 @@ TEST_F(GpuTwoDevicesTest, FamiliesScoreAsOnTheCpu) { CheckModels("cuda:0,1"); }
 TEST_F(GpuTwoDevicesTest, AdaptersScoreAsOnTheCpu) {
   CheckAdaptedModels("cuda:0,1");
   CheckAdaptersOfRunTime("cuda:0,1");
+  CheckAdaptersOfStepsInFlight("cuda:0,1");
 }
 TEST_F(GpuTwoDevicesTest, TwoRanksScoreAsOneWithGraphsAndWithout) {
   for (const RankCase& c : kRankCases) CheckTwoRanks(c);
 }
-TEST_F(GpuTwoDevicesTest, StepsAheadGiveWhatStepsInTurnGive) { CheckOverlap("cuda:0,1"); }
+TEST_F(GpuTwoDevicesTest, StepsAheadGiveWhatStepsInTurnGive) {
+  CheckOverlap("cuda:0,1");
+  CheckAdaptedOverlap("cuda:0,1");
+}
 
 }  // namespace
 }  // namespace continuo::testing

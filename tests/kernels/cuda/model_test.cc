@@ -35,6 +35,8 @@ TEST(CudaModelTest, AdaptersScoreAsOnTheCpu) {
   CheckAdaptedModels("cuda:0,1");
   CheckAdaptersOfRunTime("cuda:0");
   CheckAdaptersOfRunTime("cuda:0,1");
+  CheckAdaptersOfStepsInFlight("cuda:0");
+  CheckAdaptersOfStepsInFlight("cuda:0,1");
   EXPECT_THAT(CudaShim::Alive(), IsEmpty());
   EXPECT_THAT(CudaShim::Violations(), IsEmpty());
 }
@@ -179,8 +181,9 @@ TEST(CudaModelTest, DecodingIsAGraphFromTheThirdStepOn) {
 
 TEST(CudaModelTest, StepsAheadGiveWhatStepsInTurnGive) {
   for (const char* device : {"cuda:0", "cuda:0,1"}) {
-    CudaShim::Reset({.devices = {{}, {}}});
+    CudaShim::Reset({.devices = {kRoomy, kRoomy}});
     CheckOverlap(device);
+    CheckAdaptedOverlap(device);
     EXPECT_THAT(CudaShim::Alive(), IsEmpty());
     EXPECT_THAT(CudaShim::Violations(), IsEmpty());
   }

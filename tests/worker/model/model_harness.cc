@@ -135,7 +135,7 @@ std::vector<float> ModelHarness::RunRank(Rank& rank, const model::StepPlan& plan
                  plan.sample_rows.end());
   step.wanted_rows = *rows.Upload(plan.sample_rows);
   if (!plan.adapters.empty()) {
-    EXPECT_TRUE(rank.adapters->Set(plan, plan.sample_rows, *adapter_pool_).ok());
+    EXPECT_TRUE(rank.adapters->Set(0, plan, plan.sample_rows, *adapter_pool_).ok());
     step.adapters = rank.adapters->rows();
     step.wanted_adapters = rank.adapters->wanted();
   }

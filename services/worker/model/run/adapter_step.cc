@@ -20,9 +20,10 @@ absl::Status AdapterStep::Reserve(int max_rows, std::span<const int64_t> slot_by
   return absl::OkStatus();
 }
 
-absl::Status AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wanted,
+absl::Status AdapterStep::Set(int step, const StepPlan& plan, std::span<const int32_t> wanted,
                               const AdapterPool& pool) {
-  Release();
+  Held& held = held_[static_cast<size_t>(step)];
+  held.clear();
   entries_.clear();
   adapter_of_row_.assign(plan.token_ids.size(), kNoAdapter);
   for (size_t s = 0; s < plan.adapters.size(); ++s) {
@@ -32,24 +33,17 @@ absl::Status AdapterStep::Set(const StepPlan& plan, std::span<const int32_t> wan
       entries_.push_back({plan.adapters[s], row});
     }
   }
-  RETURN_IF_ERROR(Group(pool, row_arrays_[0], rows_));
+  RETURN_IF_ERROR(Group(pool, row_arrays_[0], rows_, held));
   entries_.clear();
   for (size_t i = 0; i < wanted.size(); ++i) {
     const int32_t adapter = adapter_of_row_[static_cast<size_t>(wanted[i])];
     if (adapter != kNoAdapter) entries_.push_back({adapter, static_cast<int32_t>(i)});
   }
-  return Group(pool, row_arrays_[1], wanted_);
+  return Group(pool, row_arrays_[1], wanted_, held);
 }
 
-void AdapterStep::Release() {
-  for (AdapterRows* const rows : {&rows_, &wanted_}) {
-    rows->rows = {};
-    rows->groups.clear();
-  }
-  held_.clear();
-}
-
-absl::Status AdapterStep::Group(const AdapterPool& pool, DeviceArray& array, AdapterRows& rows) {
+absl::Status AdapterStep::Group(const AdapterPool& pool, DeviceArray& array, AdapterRows& rows,
+                                Held& held) {
   rows.groups.clear();
   row_ids_.clear();
   std::ranges::sort(entries_);
@@ -60,8 +54,8 @@ absl::Status AdapterStep::Group(const AdapterPool& pool, DeviceArray& array, Ada
       row_ids_.push_back(entries_[begin].row);
     }
     ASSIGN_OR_RETURN(std::shared_ptr<const Adapter> found, pool.Find(adapter));
-    held_.push_back(std::move(found));
-    ASSIGN_OR_RETURN(const std::span<const AdapterLayer> layers, adapters_.Find(held_.back()));
+    held.push_back(std::move(found));
+    ASSIGN_OR_RETURN(const std::span<const AdapterLayer> layers, adapters_.Find(held.back()));
     rows.groups.push_back({first, static_cast<int64_t>(begin), layers});
   }
   ASSIGN_OR_RETURN(rows.rows, array.Upload(row_ids_));

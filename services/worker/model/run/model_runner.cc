@@ -245,7 +245,8 @@ absl::StatusOr<DeviceStep> ModelRunner::Upload(Step& of) {
   if (step.kv.num_decodes == of.plan->num_seqs()) step.kv.num_decodes += padding.num_sequences;
   step.is_capturable = graph_padding.has_value();
   if (!of.plan->adapters.empty()) {
-    RETURN_IF_ERROR(adapters_.Set(*of.plan, of.distinct_rows, *options_.adapters));
+    RETURN_IF_ERROR(
+        adapters_.Set(parity(num_started_), *of.plan, of.distinct_rows, *options_.adapters));
     step.adapters = adapters_.rows();
     step.wanted_adapters = adapters_.wanted();
   }
@@ -340,8 +341,7 @@ absl::StatusOr<StepResult> ModelRunner::Finish() {
   Step& step = steps_[static_cast<size_t>(own)];
   const int num_samples = step.plan->num_samples();
   RETURN_IF_ERROR(device_->WaitForEvent(step.event));
-  // Steps with adapters are not overlapped, so it was the last one that has read them.
-  if (num_started_ == num_finished_) adapters_.Release();
+  adapters_.Release(own);
   // After a rank has failed, logits may be incomplete, so their samples are not returned.
   RETURN_IF_ERROR(communicator_->status());
   StepResult result = std::exchange(recycled_, {});

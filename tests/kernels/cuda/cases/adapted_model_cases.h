@@ -40,10 +40,12 @@ class AdapterFolder {
 
 inline model::LoadedModel LoadAdapted(const TinyModel& files, const std::string& device,
                                       const AdapterFolder& folder, const std::vector<int>& adapters,
-                                      const model::RunTimeAdapters& later = {}) {
+                                      const model::RunTimeAdapters& later = {},
+                                      bool deterministic = false) {
   model::LoadOptions options;
   options.source.dir = files.dir();
   options.device.device = device;
+  options.device.deterministic = deterministic;
   // The scalar loops have the same bits on every machine.
   if (device == "cpu") options.device.isa = "scalar";
   options.kv.num_blocks = 64;
@@ -129,6 +131,49 @@ inline void CheckAdaptersOfRunTime(const std::string& device) {
   const int32_t first = cpu.adapters[0].lease->id, other_first = other.adapters[0].lease->id;
   ExpectSameScores(AdaptedScores(other, {other_first, model::kNoAdapter}),
                    AdaptedScores(cpu, {first, model::kNoAdapter}), 1e-3f);
+}
+
+// Steps that overlap: each holds its adapters for as long as it is in flight, and no longer,
+// whatever the other one reads.
+inline void CheckAdaptersOfStepsInFlight(const std::string& device) {
+  const TinyModel files({.family = "llama", .dtype = "fp32"});
+  const AdapterFolder folder(files, 2);
+  model::LoadedModel model =
+      LoadAdapted(files, device, folder, {}, {.root = folder.path(), .most = 1, .max_rank = 8});
+  ASSERT_TRUE(model.executor->IsAsynchronous());
+  const auto root = ConfinedFolder::Open(folder.path());
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto read = [&](int i) {
+    auto lease = model.adapter_pool->ReadInto(*root, std::to_string(i));
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    CONTINUO_CHECK(lease.ok());
+    return *std::move(lease);
+  };
+  std::vector<model::StepPlan> steps = ScoredSteps(model.config.vocab_size, model.block_size);
+  const auto start = [&](size_t step, int32_t adapter) {
+    model::StepPlan& plan = steps[step];
+    if (adapter != model::kNoAdapter) plan.adapters.assign(plan.sequence_ids.size(), adapter);
+    const absl::Status status = model.executor->Start(plan, [](std::span<uint32_t>) {});
+    EXPECT_TRUE(status.ok()) << status;
+  };
+  const auto finish = [&] { EXPECT_TRUE(model.executor->Finish().ok()); };
+  auto lease = read(0);
+  // A step has begun on all ranks when the one before it is over.
+  start(0, lease->id);
+  start(1, model::kNoAdapter);
+  finish();
+  lease.reset();
+  EXPECT_TRUE(model.adapter_pool->HasRoom()) << "the second step does not read it";
+  lease = read(1);
+  start(2, lease->id);
+  finish();
+  lease.reset();
+  EXPECT_FALSE(model.adapter_pool->HasRoom()) << "the third step reads it";
+  start(3, model::kNoAdapter);
+  EXPECT_FALSE(model.adapter_pool->HasRoom());
+  finish();
+  EXPECT_TRUE(model.adapter_pool->HasRoom());
+  finish();
 }
 
 }  // namespace continuo::testing

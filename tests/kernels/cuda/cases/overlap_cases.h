@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "services/worker/engine/draft/model_drafter.h"
 #include "services/worker/engine/engine.h"
+#include "tests/kernels/cuda/cases/adapted_model_cases.h"
 #include "tests/kernels/cuda/cases/model_cases.h"
 #include "tests/testing/forwarding_executor.h"
 #include "tests/testing/manual_clock.h"
@@ -153,6 +154,31 @@ inline void CheckOverlap(const std::string& device) {
     EXPECT_EQ(one.logprobs, two.logprobs);
     EXPECT_EQ(two.tokens.size(), 10u);
   }
+}
+
+// The same of sequences with adapters, several of them in a step.
+inline void CheckAdaptedOverlap(const std::string& device) {
+  const TinyModel files({.family = "llama", .dtype = "bf16"});
+  const AdapterFolder folder(files, 3);
+  model::LoadedModel model =
+      LoadAdapted(files, device, folder, {0, 1, 2}, {}, /*deterministic=*/true);
+  ASSERT_TRUE(model.executor->IsAsynchronous());
+  std::vector<engine::Request> requests = OverlapRequests(model.config.vocab_size);
+  const OverlapAnswers plain = AnswerOn(model, requests, true);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i % 4 == 3) continue;
+    requests[i].adapter = model.adapters[i % 4].lease->id;
+    requests[i].adapter_lease = model.adapters[i % 4].lease;
+  }
+  const OverlapAnswers one = AnswerOn(model, requests, false);
+  const OverlapAnswers two = AnswerOn(model, requests, true);
+  EXPECT_EQ(one.num_ahead, 0);
+  EXPECT_GT(two.num_ahead, 8);
+  EXPECT_GT(two.num_lost, 0);
+  EXPECT_EQ(one.tokens, two.tokens);
+  EXPECT_EQ(one.logprobs, two.logprobs);
+  EXPECT_EQ(two.tokens.size(), 10u);
+  EXPECT_NE(two.tokens, plain.tokens);
 }
 
 // Checks that constrained sequences obey, and that their neighbour's tokens are as without them,
