@@ -229,6 +229,24 @@ TEST_F(GatewayEmbedTest, AWorkerThatDiesIsFollowedByAnother) {
   EXPECT_GE(CountedMigrations(), 1);
 }
 
+TEST_F(GatewayEmbedTest, AModelThatOneWorkerHasUnloadedIsAskedForElsewhere) {
+  AddWorkers(2);
+  StartGateway();
+  WaitForWorkers(2);
+  std::atomic<int> asked = 0, known = 1;  // by the workers together
+  for (const auto& worker : workers_) {
+    worker->SetEmbedScript([&](const v1::EmbedRequest&) -> std::optional<absl::Status> {
+      if (asked++ < 2 - known) return absl::NotFoundError("model \"fake\" is not served here");
+      return std::nullopt;
+    });
+  }
+  ExpectVectors(Embed(RequestOf({"a"})), RequestOf({"a"}));
+  EXPECT_EQ(asked, 2);
+  known = asked = 0;
+  EXPECT_TRUE(absl::IsNotFound(Embed(RequestOf({"a"})).status));
+  EXPECT_EQ(asked, 2) << "no worker is left that may know it";
+}
+
 TEST_F(GatewayEmbedTest, WhatAWorkerSaysOfTheRequestIsTheAnswer) {
   AddWorkers(2);
   StartGateway();

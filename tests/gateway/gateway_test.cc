@@ -204,6 +204,24 @@ INSTANTIATE_TEST_SUITE_P(, GatewayLostWorkerTest, ::testing::Bool(), [](const au
   return info.param ? "HungThoughItReports" : "Silent";
 });
 
+TEST_F(GatewayTest, AModelThatOneWorkerHasUnloadedIsAskedForElsewhere) {
+  AddWorkers(2);
+  StartGateway();
+  WaitForWorkers(2);
+  std::atomic<int> unknown = 1;  // calls that find no model
+  for (const auto& worker : workers_) {
+    worker->SetScript([&](const FakeWorker::Call&, int response) -> std::optional<absl::Status> {
+      if (response > 0 || unknown-- <= 0) return std::nullopt;
+      return absl::NotFoundError("model \"fake\" is not served here");
+    });
+  }
+  ExpectUndisturbed(Generate(Request()), Request());
+  EXPECT_EQ(NumCalls(), 2u);
+  unknown = 2;
+  EXPECT_EQ(Generate(Request()).status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(NumCalls(), 4u) << "no worker is left that may know it";
+}
+
 TEST_F(GatewayTest, CancellingReachesTheWorker) {
   const v1::GenerateRequest request = LongRequest("cancel");
   AddWorkers(1);

@@ -90,8 +90,15 @@ class ForwardedCall
   };
 
   void OnAnswer(const grpc::Status& status, bool lost) {
+    // A worker that has unloaded the model is asked until its next report comes.
+    const bool is_elsewhere =
+        status.error_code() == grpc::StatusCode::NOT_FOUND && router_->HasOther(*lease_, failures_);
     failures_.push_back({lease_->address(), 1});
     lease_.reset();
+    if (is_elsewhere && static_cast<int>(failures_.size()) < kMaxTries) {
+      TryNext();
+      return;
+    }
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE || (lost && !status.ok()) ||
         IsStranger(status)) {
       if (static_cast<int>(failures_.size()) < kMaxTries) {

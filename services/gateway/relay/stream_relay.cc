@@ -116,6 +116,11 @@ void StreamRelay::Handle(WorkerEnded& event) {
       protocol::ReasonOf(event.status) == protocol::kReasonNoWorker) {
     end = WorkerEnd::kFinal;
   }
+  // It has unloaded the model, and its next report has not come yet.
+  if (end == WorkerEnd::kFinal && absl::IsNotFound(event.status) &&
+      env_.router->HasOther(attempt_->lease(), retry_.failures())) {
+    end = WorkerEnd::kDrained;
+  }
   LeaveWorker(end, event.status, /*has_ended=*/true);
 }
 

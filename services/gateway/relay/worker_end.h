@@ -28,7 +28,8 @@ enum class WorkerEnd {
 //   INTERNAL, UNKNOWN without one    fault: RST_STREAM arrives as INTERNAL
 //   RESOURCE_EXHAUSTED               overloaded, but SLOW_READER final
 //   PEER_TOKEN, PEER_NAME            drained: it is the gateway that is refused, not the client
-//   everything else                  final
+//   everything else                  final; the relays take NOT_FOUND for drained where another
+//                                    worker has the model
 WorkerEnd ClassifyWorkerEnd(const absl::Status& status, bool has_summary);
 
 }  // namespace continuo::gateway

@@ -153,6 +153,16 @@ Router::Load Router::ChooseOfAll(const LoadSnapshot& snapshot, std::string_view 
   return choice.has_value() ? snapshot.workers[numbers[*choice]] : nullptr;
 }
 
+bool Router::HasOther(const Lease& lease, std::span<const Failure> failures) const {
+  const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
+  const absl::Duration now = clock_->Elapsed();
+  return std::ranges::any_of(snapshot->workers, [&](const auto& load) {
+    return load->model == lease.load().model && load->address != lease.address() &&
+           IsServing(*load, now) &&
+           std::ranges::find(failures, load->address, &Failure::address) == failures.end();
+  });
+}
+
 bool Router::IsCold(std::string_view model) const {
   if (options_.declared_models.empty()) return false;
   const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +86,9 @@ class Router {
 
   // True if a worker would begin the request at once (IsFree). False if Pick would fail.
   bool HasFree(const RouteKey& key);
+
+  // True if a worker takes requests for the lease's model besides its own and those of `failures`.
+  bool HasOther(const Lease& lease, std::span<const Failure> failures) const;
 
   // True if the model is declared and no worker takes requests for it now, so that one may have to
   // be started. `model` may be empty if only one model is served.

@@ -45,9 +45,14 @@ std::function<void()> UnaryRelay::Later(Event event) {
 void UnaryRelay::Handle(CallEnded& event) {
   if (!IsCurrent(event.attempt)) return;
   // An answer is all that there is to have.
-  LeaveWorker(event.status.ok() ? WorkerEnd::kComplete
-                                : ClassifyWorkerEnd(event.status, /*has_summary=*/false),
-              event.status);
+  WorkerEnd end = event.status.ok() ? WorkerEnd::kComplete
+                                    : ClassifyWorkerEnd(event.status, /*has_summary=*/false);
+  // It has unloaded the model, and its next report has not come yet.
+  if (end == WorkerEnd::kFinal && absl::IsNotFound(event.status) &&
+      env_.router->HasOther(*lease_, retry_.failures())) {
+    end = WorkerEnd::kDrained;
+  }
+  LeaveWorker(end, event.status);
 }
 
 void UnaryRelay::Handle(WorkerLost& event) {
