@@ -325,7 +325,8 @@ TEST_F(GatewayEmbedTest, ItIsCountedChargedAndAdmittedAsAGenerationIs) {
   ExpectVectors(Embed(RequestOf({"a", "b"}), as_alice), RequestOf({"a", "b"}));
   while (gateway_->num_streams() > 0) std::this_thread::yield();
   const std::string metrics = Metrics();
-  for (const char* const family : {"requests_total", "migrations_total", "request_seconds"}) {
+  for (const char* const family :
+       {"requests_total", "migrations_total", "request_seconds", "open_streams"}) {
     // Which calls it counts, as these do.
     EXPECT_THAT(metrics, ContainsRegex(absl::StrCat("# HELP continuo_gateway_", family,
                                                     " [^\n]*alls? of Generate (and|or) Embed")));

@@ -57,7 +57,8 @@ using PoolName = std::function<std::string(int)>;
 
 void CollectLoad(const Admission& admission, common::MetricFamilies& families) {
   const Admission::Counts counts = admission.counts();
-  common::AddGauge(families, "continuo_gateway_open_streams", "Calls of Generate that are open", {},
+  common::AddGauge(families, "continuo_gateway_open_streams",
+                   "Calls of Generate and Embed that are open", {},
                    static_cast<double>(counts.open_requests));
   common::AddGauge(families, "continuo_gateway_queued_requests", "Open calls without an answer yet",
                    {}, static_cast<double>(counts.queued_requests));
