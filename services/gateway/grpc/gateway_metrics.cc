@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/check.h"
 #include "services/common/telemetry/metrics.h"
 #include "services/common/version.h"
 #include "services/protocol/error.h"
@@ -18,7 +19,9 @@ namespace {
 
 constexpr char kOtherTenants[] = "other";
 constexpr std::string_view kUnknownModel = "unknown";
-constexpr std::array kMigrationReasons = {"drained", "lost", "silent", "fault", "overloaded"};
+constexpr auto kUnknownCode = static_cast<size_t>(absl::StatusCode::kUnknown);
+constexpr std::array<std::string_view, 5> kMigrationReasons = {"drained", "lost", "silent", "fault",
+                                                               "overloaded"};
 // The reasons that an end of this status may have, beside none.
 struct EndReason {
   absl::StatusCode code;
@@ -181,10 +184,7 @@ GatewayMetrics::GatewayMetrics(const Admission* admission, const LoadView* view,
           [this](common::MetricFamilies& families) { CollectLoad(*admission_, families); })),
       gauges_(common::MakeCollectable([this](common::MetricFamilies& families) {
         const std::shared_ptr<const LoadSnapshot> snapshot = view_->Get();
-        for (const std::string& model : snapshot->known_models) Series({.model = model});
-        for (const auto& load : snapshot->workers) {
-          if (!load->model.empty()) Series({.model = load->model, .pool = load->pool});
-        }
+        FollowModels(*snapshot);
         CollectAdmission(*admission_, *snapshot, families);
         CollectWorkers(
             *snapshot, [this](int pool) { return PoolName(pool); }, *clock_, families);
@@ -228,21 +228,41 @@ std::string GatewayMetrics::PoolName(int pool) const {
   return index < pool_names_.size() ? pool_names_[index] : absl::StrCat(pool);
 }
 
+template <typename Use>
+void GatewayMetrics::With(const RelayLabels& labels, Use use) {
+  if (WithFound(labels, use)) return;
+  absl::MutexLock lock(&mutex_);
+  use(Series(labels));
+}
+
+template <typename Use>
+bool GatewayMetrics::WithFound(const RelayLabels& labels, Use use) {
+  absl::ReaderMutexLock lock(&mutex_);
+  const StreamSeries* const series = FindSeries(labels);
+  if (series != nullptr) use(*series);
+  return series != nullptr;
+}
+
 const GatewayMetrics::StreamSeries* GatewayMetrics::FindSeries(const RelayLabels& labels) const {
-  for (const auto& [key, series] : series_) {
-    if (key.first == labels.model && key.second == labels.pool) return &series;
-  }
-  return nullptr;
+  const auto model = series_.find(labels.model);
+  if (model == series_.end()) return nullptr;
+  const auto series = model->second.by_pool.find(labels.pool);
+  return series == model->second.by_pool.end() ? nullptr : &series->second;
 }
 
 const GatewayMetrics::StreamSeries& GatewayMetrics::Series(const RelayLabels& labels) {
-  absl::MutexLock lock(&mutex_);
-  // A model that was known once stays known.
+  // A model that was known stays known until its series are dropped.
   if (const StreamSeries* series = FindSeries(labels)) return *series;
   const RelayLabels known = {.model = Known(labels.model), .pool = labels.pool};
   if (const StreamSeries* series = FindSeries(known)) return *series;
-  const std::string model(known.model);
-  const prometheus::Labels both = {{"model", model}, {"pool", PoolName(known.pool)}};
+  ModelSeries& model = series_[std::string(known.model)];
+  model.time = clock_->Elapsed();
+  return model.by_pool.emplace(known.pool, MakeSeries(known)).first->second;
+}
+
+GatewayMetrics::StreamSeries GatewayMetrics::MakeSeries(const RelayLabels& labels) {
+  const prometheus::Labels both = {{"model", std::string(labels.model)},
+                                   {"pool", PoolName(labels.pool)}};
   const auto with = [&](std::initializer_list<std::pair<const std::string, std::string>> more) {
     prometheus::Labels all = both;
     all.insert(more);
@@ -266,33 +286,74 @@ const GatewayMetrics::StreamSeries& GatewayMetrics::Series(const RelayLabels& la
         &requests_.Add(with({{"code", std::string(protocol::StatusName(kEndReasons[i].code))},
                              {"reason", std::string(kEndReasons[i].reason)}}));
   }
-  for (const char* reason : kMigrationReasons) migrations_.Add(with({{"reason", reason}}));
-  return series_.emplace_back(std::pair(model, known.pool), series).second;
+  static_assert(kMigrationReasons.size() == kNumMigrationReasons);
+  for (size_t i = 0; i < kMigrationReasons.size(); ++i) {
+    series.migrations[i] = &migrations_.Add(with({{"reason", std::string(kMigrationReasons[i])}}));
+  }
+  return series;
+}
+
+void GatewayMetrics::Remove(const StreamSeries& series) {
+  for (prometheus::Counter* const counter : series.ends) requests_.Remove(counter);
+  for (prometheus::Counter* const counter : series.ends_by_reason) requests_.Remove(counter);
+  for (prometheus::Counter* const counter : series.migrations) migrations_.Remove(counter);
+  request_.Remove(series.request);
+  queue_.Remove(series.queue);
+  time_to_first_token_.Remove(series.time_to_first_token);
+  inter_token_.Remove(series.inter_token);
+  migration_stall_.Remove(series.migration_stall);
+}
+
+void GatewayMetrics::FollowModels(const LoadSnapshot& snapshot) {
+  const absl::Duration now = clock_->Elapsed();
+  absl::MutexLock lock(&mutex_);
+  for (const std::string& model : snapshot.known_models) Series({.model = model});
+  for (const auto& load : snapshot.workers) {
+    if (!load->model.empty()) Series({.model = load->model, .pool = load->pool});
+  }
+  for (auto& [model, series] : series_) {
+    const bool is_known =
+        model == kUnknownModel || std::ranges::binary_search(snapshot.known_models, model);
+    if (is_known) series.time = now;
+  }
+  std::erase_if(series_, [&](const auto& entry) {
+    if (now - entry.second.time < kModelForgotten) return false;
+    for (const auto& [pool, series] : entry.second.by_pool) Remove(series);
+    return true;
+  });
 }
 
 void GatewayMetrics::OnBegun(const RelayLabels& labels, absl::Duration since_start) {
-  Series(labels).queue->Observe(absl::ToDoubleSeconds(since_start));
+  With(labels, [&](const StreamSeries& series) {
+    series.queue->Observe(absl::ToDoubleSeconds(since_start));
+  });
 }
 
 void GatewayMetrics::OnFirstToken(const RelayLabels& labels, absl::Duration since_start) {
-  Series(labels).time_to_first_token->Observe(absl::ToDoubleSeconds(since_start));
+  With(labels, [&](const StreamSeries& series) {
+    series.time_to_first_token->Observe(absl::ToDoubleSeconds(since_start));
+  });
 }
 
 void GatewayMetrics::OnTokens(const RelayLabels& labels, absl::Duration since_last, int tokens) {
   // One observation per response: its tokens came together, so each took an equal share of the gap.
-  Series(labels).inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
+  With(labels, [&](const StreamSeries& series) {
+    series.inter_token->Observe(absl::ToDoubleSeconds(since_last / std::max(tokens, 1)));
+  });
 }
 
 void GatewayMetrics::OnMigration(const RelayLabels& labels, std::string_view reason) {
-  migrations_
-      .Add({{"model", std::string(Known(labels.model))},
-            {"pool", PoolName(labels.pool)},
-            {"reason", std::string(reason)}})
-      .Increment();
+  const auto known = std::ranges::find(kMigrationReasons, reason);
+  CONTINUO_CHECK(known != kMigrationReasons.end());
+  With(labels, [&](const StreamSeries& series) {
+    series.migrations[static_cast<size_t>(known - kMigrationReasons.begin())]->Increment();
+  });
 }
 
 void GatewayMetrics::OnStall(const RelayLabels& labels, absl::Duration stall) {
-  Series(labels).migration_stall->Observe(absl::ToDoubleSeconds(stall));
+  With(labels, [&](const StreamSeries& series) {
+    series.migration_stall->Observe(absl::ToDoubleSeconds(stall));
+  });
 }
 
 void GatewayMetrics::CountEnd(const RelayLabels& labels, const absl::Status& status) {
@@ -301,34 +362,39 @@ void GatewayMetrics::CountEnd(const RelayLabels& labels, const absl::Status& sta
   const auto end = std::ranges::find_if(kEndReasons, [&](const EndReason& known) {
     return known.code == status.code() && known.reason == reason;
   });
-  const auto reason_index = static_cast<size_t>(end - kEndReasons.begin());
-  EndOf(labels, status.code(), reason_index).Increment();
+  const auto count = [&](const StreamSeries& series) {
+    const auto code = static_cast<size_t>(status.code());
+    prometheus::Counter* const counter =
+        end != kEndReasons.end()
+            ? series.ends_by_reason[static_cast<size_t>(end - kEndReasons.begin())]
+            : series.ends[code < series.ends.size() ? code : kUnknownCode];
+    counter->Increment();
+  };
+  if (!WithFound(labels, count)) {
+    if (const std::string_view model = Known(labels.model); model != kUnknownModel) {
+      With(labels, count);
+    } else {
+      // Such calls have ends alone.
+      requests_
+          .Add({{"model", std::string(model)},
+                {"pool", PoolName(labels.pool)},
+                {"code", std::string(protocol::StatusName(status.code()))},
+                {"reason", end != kEndReasons.end() ? std::string(end->reason) : ""}})
+          .Increment();
+    }
+  }
   if (std::ranges::find(kRejectReasons, reason) != kRejectReasons.end()) {
     rejected_.Add({{"reason", reason}}).Increment();
   }
 }
 
-prometheus::Counter& GatewayMetrics::EndOf(const RelayLabels& labels, absl::StatusCode code,
-                                           size_t reason) {
-  const bool has_reason = reason < kEndReasons.size();
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const StreamSeries* series = FindSeries(labels)) {
-      if (has_reason) return *series->ends_by_reason[reason];
-      const auto number = static_cast<size_t>(code);
-      if (number < series->ends.size()) return *series->ends[number];
-    }
-  }
-  return requests_.Add({{"model", std::string(Known(labels.model))},
-                        {"pool", PoolName(labels.pool)},
-                        {"code", std::string(protocol::StatusName(code))},
-                        {"reason", has_reason ? std::string(kEndReasons[reason].reason) : ""}});
-}
-
 void GatewayMetrics::OnRequestEnd(const RelayLabels& labels, const absl::Status& status,
                                   absl::Duration duration) {
   CountEnd(labels, status);
-  if (status.ok()) Series(labels).request->Observe(absl::ToDoubleSeconds(duration));
+  if (!status.ok()) return;
+  With(labels, [&](const StreamSeries& series) {
+    series.request->Observe(absl::ToDoubleSeconds(duration));
+  });
 }
 
 void GatewayMetrics::OnRejected(std::string_view model, const absl::Status& status) {

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "services/base/clock.h"
@@ -35,6 +35,9 @@ class GatewayMetrics : public RelayObserver {
  public:
   // A tenant without requests for so long makes room for another one's series.
   static constexpr absl::Duration kTenantQuiet = absl::Hours(1);
+  // The series of a model, such as an unloaded LoRA adapter, that the fleet does not know any more
+  // are dropped after so long.
+  static constexpr absl::Duration kModelForgotten = absl::Hours(1);
 
   // Everything passed, and this object, outlives the result of collectables(). `max_tenants` is the
   // number of tenants with series of their own.
@@ -81,15 +84,22 @@ class GatewayMetrics : public RelayObserver {
 
  private:
   static constexpr size_t kNumEndReasons = 11;  // that a call may end with, beside none
-  // The series of one model and pool, looked up once.
+  static constexpr size_t kNumMigrationReasons = 5;
+  // The series of one model and pool.
   struct StreamSeries {
     std::array<prometheus::Counter*, protocol::kStatusNames.size()> ends;  // without a reason
     std::array<prometheus::Counter*, kNumEndReasons> ends_by_reason;
+    std::array<prometheus::Counter*, kNumMigrationReasons> migrations;
     prometheus::Histogram* request;
     prometheus::Histogram* queue;
     prometheus::Histogram* time_to_first_token;
     prometheus::Histogram* inter_token;
     prometheus::Histogram* migration_stall;
+  };
+  // Those of one model, by pool, and when the fleet was last seen to know it.
+  struct ModelSeries {
+    absl::flat_hash_map<int, StreamSeries> by_pool;
+    absl::Duration time = absl::ZeroDuration();
   };
   // The counters of one tenant, and when it last ended a request.
   static constexpr size_t kNumTokenKinds = 5;
@@ -100,14 +110,22 @@ class GatewayMetrics : public RelayObserver {
   // The label of a model. A client must not create series, so a name that no worker has reported
   // is "unknown".
   std::string_view Known(std::string_view model) const;
-  // Returns the series of the model and pool; creates them, at 0, the first time.
-  const StreamSeries& Series(const RelayLabels& labels);
+  // Calls use(series) with those of the model and pool, which it creates, at 0, the first time.
+  template <typename Use>
+  void With(const RelayLabels& labels, Use use);
+  // The same if there are any; else returns false.
+  template <typename Use>
+  bool WithFound(const RelayLabels& labels, Use use);
+  // Returns the series of the model and pool; creates them where there are none.
+  const StreamSeries& Series(const RelayLabels& labels) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the series, or null where nothing has created them.
   const StreamSeries* FindSeries(const RelayLabels& labels) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  StreamSeries MakeSeries(const RelayLabels& labels);
+  void Remove(const StreamSeries& series);
+  // Creates the series of all models of the snapshot, and drops those of forgotten ones.
+  void FollowModels(const LoadSnapshot& snapshot);
   void CountEnd(const RelayLabels& labels, const absl::Status& status);
-  // The counter of ends with this code and reason; `reason` is kNumEndReasons for none.
-  prometheus::Counter& EndOf(const RelayLabels& labels, absl::StatusCode code, size_t reason);
   TenantSeries& Tenant(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TenantSeries MakeTenant(const std::string& label);
 
@@ -138,8 +156,8 @@ class GatewayMetrics : public RelayObserver {
   std::map<std::string, TenantSeries> tenants_ ABSL_GUARDED_BY(mutex_);
   TenantSeries others_ ABSL_GUARDED_BY(mutex_);
   absl::Duration next_prune_ ABSL_GUARDED_BY(mutex_);  // when quiet tenants may be dropped again
-  // The series by model and pool. An entry stays where it is and as it is.
-  std::deque<std::pair<std::pair<std::string, int>, StreamSeries>> series_ ABSL_GUARDED_BY(mutex_);
+  // Series are used under the lock, shared, since they may be dropped.
+  std::map<std::string, ModelSeries, std::less<>> series_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace continuo::gateway

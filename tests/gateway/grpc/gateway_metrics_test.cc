@@ -264,6 +264,45 @@ TEST_F(GatewayMetricsTest, AQuietTenantMakesRoomForAnother) {
   EXPECT_EQ(tokens("other"), 10);
 }
 
+// An adapter of each night has a name of its own.
+TEST_F(GatewayMetricsTest, AModelThatTheFleetHasForgottenHasNoSeriesAnHourLater) {
+  const auto know = [&](const std::vector<std::string>& models) {
+    LoadSnapshot snapshot = *view_.Get();
+    snapshot.known_models = models;
+    view_.Set(std::move(snapshot));
+  };
+  const auto num_series = [&](const std::string& model) {
+    size_t number = 0;
+    for (const auto& family : Collect()) {
+      for (const auto& metric : family.metric) {
+        for (const auto& label : metric.label)
+          number += label.name == "model" && label.value == model;
+      }
+    }
+    return number;
+  };
+  const auto requests = [&](const std::string& model) {
+    return Value("continuo_gateway_requests_total", {{"model", model}});
+  };
+  know({"m", "poet"});
+  metrics_.OnRequestEnd({"poet", 0}, absl::OkStatus(), absl::Seconds(1));
+  metrics_.OnMigration({"poet", 0}, "lost");
+  metrics_.OnRejected("poet", absl::InternalError(""));
+  EXPECT_EQ(requests("poet"), 2);
+  know({"m"});
+  clock_.Advance(GatewayMetrics::kModelForgotten - absl::Seconds(1));
+  EXPECT_EQ(requests("poet"), 2) << "what came last is still scraped";
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(num_series("poet"), 0u);
+  EXPECT_EQ(num_series("m"), 2 * 38u + 7);
+  metrics_.OnRequestEnd({"poet", 0}, absl::OkStatus(), absl::Seconds(1));
+  EXPECT_EQ(requests("unknown"), 1);
+  know({"m", "poet"});
+  EXPECT_EQ(requests("poet"), 0);
+  metrics_.OnRequestEnd({"poet", 0}, absl::OkStatus(), absl::Seconds(1));
+  EXPECT_EQ(requests("poet"), 1);
+}
+
 TEST_F(GatewayMetricsTest, NamesFromClientsMakeNoEndlessSeries) {
   for (int i = 0; i < 2000; ++i) {
     metrics_.OnRejected("invented-" + std::to_string(i), absl::NotFoundError(""));
