@@ -90,7 +90,9 @@ TEST_F(GatewayEmbedTest, AWorkerAnswersWithWhatTheClientSent) {
   v1::EmbedRequest request = RequestOf({"one", "two", ""});
   request.add_inputs()->mutable_token_ids()->add_ids(77);
   request.set_dimensions(3);
-  ExpectVectors(Embed(request), request);
+  const Result result = Embed(request);
+  ExpectVectors(result, request);
+  EXPECT_EQ(result.response.fingerprint(), FakeGeneration::Worker().fingerprint);
   ASSERT_EQ(NumEmbeds(), 1u);
   for (const auto& worker : workers_) {
     for (const v1::EmbedRequest& seen : worker->embeds()) {
@@ -348,6 +350,46 @@ TEST_F(GatewayEmbedTest, ItIsCountedChargedAndAdmittedAsAGenerationIs) {
   EXPECT_TRUE(Embed(RequestOf({std::string(400, 'x')})).status.ok()) << "paid off afterwards";
   const absl::Status limited = Embed(RequestOf({"a"})).status;
   EXPECT_EQ(protocol::ReasonOf(limited), protocol::kReasonRateLimited) << limited;
+}
+
+// A body that becomes so many calls.
+std::string BodyOf(int num_parts) {
+  Json body = {{"input", Json::array()}};
+  for (int i = 0; i < num_parts; ++i) {
+    body["input"].push_back(std::string(size_t{4} * (32 << 10), static_cast<char>('a' + i)));
+  }
+  return body.dump();
+}
+
+TEST_F(GatewayEmbedTest, AllPartsOfAnHttpRequestAreOfOneFingerprint) {
+  for (const char* const fingerprint : {"one", "other"}) {
+    workers_.push_back(std::make_unique<FakeWorker>(FakeGeneration::Worker{
+        .name = absl::StrCat("worker-", fingerprint), .fingerprint = fingerprint}));
+  }
+  GatewayConfig config;
+  config.relay.retry.no_worker_wait = absl::Milliseconds(50);
+  StartGateway(config);
+  WaitForWorkers(2);
+  openai::HttpClient client(gateway_->http_port());
+  client.Post("/v1/embeddings", BodyOf(10));
+  const auto answer = client.Read();
+  ASSERT_EQ(answer.result_int(), 200) << answer.body();
+  EXPECT_EQ(NumEmbeds(), 10u);
+  EXPECT_TRUE(workers_[0]->embeds().empty() || workers_[1]->embeds().empty());
+  // The worker of the first part drains before the second one.
+  std::atomic<int> asked = 0;
+  for (const auto& worker : workers_) {
+    worker->SetEmbedScript([&](const v1::EmbedRequest&) -> std::optional<absl::Status> {
+      if (asked++ == 0) return std::nullopt;
+      return protocol::WithReason(absl::UnavailableError("it drains"), protocol::kReasonDraining);
+    });
+  }
+  const size_t before[] = {workers_[0]->embeds().size(), workers_[1]->embeds().size()};
+  client.Post("/v1/embeddings", BodyOf(2));
+  const auto refused = client.Read();
+  EXPECT_EQ(refused.result_int(), 503) << refused.body();
+  EXPECT_TRUE(workers_[0]->embeds().size() == before[0] ||
+              workers_[1]->embeds().size() == before[1]);
 }
 
 TEST_F(GatewayEmbedTest, HttpAsksWorkersToo) {

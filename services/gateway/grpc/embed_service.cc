@@ -77,7 +77,13 @@ class EmbedService::Call : public std::enable_shared_from_this<Call> {
       absl::MutexLock lock(&mutex_);
       attempt = std::exchange(attempt_, nullptr);
     }
-    if (status.ok()) usage_ = attempt->response.usage();
+    if (status.ok()) {
+      usage_ = attempt->response.usage();
+      // Workers of earlier versions do not tell it.
+      if (attempt->response.fingerprint().empty()) {
+        attempt->response.set_fingerprint(report.fingerprint);
+      }
+    }
     service_->OnEnd(*this, status, report);
     RelayReport told = report;
     if (usage_.has_value()) told.prompt_tokens = usage_->prompt_tokens();
@@ -122,6 +128,7 @@ absl::StatusOr<UnaryWork> EmbedService::Admit(const ClientCall& call,
   RETURN_IF_ERROR(protocol::ValidateEmbed(*request));
   RETURN_IF_ERROR(BindModel(key.get(), dependencies_.key_limiter, request));
   work.model = request->model();
+  work.fingerprint = call.fingerprint;
   if (!request->request_id().empty()) work.context.request_id = request->request_id();
   if (work.context.request_id.empty()) work.context.request_id = dependencies_.make_request_id();
   work.prompt_tokens = EstimatePromptTokens(*request);

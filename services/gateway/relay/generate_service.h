@@ -33,6 +33,8 @@ struct ClientCall {
   // Tokens of the answer that the client has had from an earlier call. This one generates them
   // again to find the place, and does not deliver them.
   int64_t tokens_had = 0;
+  // Of Embed: a worker with another fingerprint will not do. Empty: any will.
+  std::string fingerprint = {};
 };
 
 // The method Generate without a protocol: all ways into the gateway share it. No gRPC.

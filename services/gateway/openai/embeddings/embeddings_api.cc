@@ -90,6 +90,8 @@ boost::asio::awaitable<EmbeddingsApi::Answer> EmbeddingsApi::Serve(HttpConnectio
         co_return Answer{.status = std::move(status)};
       }
     }
+    // All vectors of an answer are those of one fingerprint.
+    call.fingerprint = response->fingerprint();
     first += num_inputs;
     responses.push_back(*std::move(response));
   }

@@ -61,6 +61,8 @@ boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& conne
       co_return Answer{.status = WithRerankName(*parsed, first, response.status()),
                        .is_logged = true};
     }
+    // All scores of an answer are those of one fingerprint.
+    call.fingerprint = response->fingerprint();
     first += static_cast<size_t>(num_inputs);
     responses.push_back(*std::move(response));
   }

@@ -101,8 +101,10 @@ void UnaryRelay::TryNext() {
 }
 
 absl::StatusOr<Lease> UnaryRelay::Pick() {
-  // An answer is whole, so workers of any fingerprint may give it.
+  // An answer is whole, so workers of any fingerprint may give it, but where it is a part of one.
   const RouteKey key = {.model = model(),
+                        .fingerprint = work_.fingerprint,
+                        .exact_only = !work_.fingerprint.empty(),
                         .allow_inexact = true,
                         .prompt_tokens = work_.prompt_tokens,
                         .failures = retry_.failures(),

@@ -24,6 +24,7 @@ namespace continuo::gateway {
 struct UnaryWork {
   CallContext context;
   std::string model;          // as the client wrote it; empty where one is served
+  std::string fingerprint;    // that the worker has to have; empty: any will do
   int64_t prompt_tokens = 0;  // estimate, for routing
   uint64_t seed = 0;          // of the back-offs' jitter
   Admission::Ticket ticket;

@@ -182,7 +182,10 @@ void EmbedCall::End(absl::StatusOr<v1::EmbedResponse> response) {
   worker_.counters->Count(status.code());
   LogEnd(status);
   AddLoadTrailer(*worker_.load_board, worker_.peers, context_);
-  if (status.ok()) form_.serialize(*response, response_);
+  if (status.ok()) {
+    response->set_fingerprint(model_->fingerprint);
+    form_.serialize(*response, response_);
+  }
   Finish(common::ToGrpcStatus(form_.explain(status)));
 }
 

@@ -99,6 +99,8 @@ TEST_F(EmbedCallTest, EachTextHasTheVectorThatItHasAlone) {
   }
   EXPECT_EQ(response.usage().prompt_tokens(), tokens);
   EXPECT_EQ(response.usage().completion_tokens(), 0u);
+  EXPECT_EQ(response.fingerprint(), MakeServedModel(text_.get()).fingerprint);
+  EXPECT_FALSE(response.fingerprint().empty());
   WaitUntilIdle();
 }
 
