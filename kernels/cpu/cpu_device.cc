@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/cpu_device.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/host/large_memory.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::cpu {
@@ -24,25 +21,18 @@ CpuDevice::CpuDevice(const KernelTable& kernels, int num_threads, host::Place pl
       ops_{matmul_, rows_, attention_, experts_, states_, sampling_, &adapters_} {}
 
 CpuDevice::~CpuDevice() {
-  for (const auto& [data, bytes] : allocations_) munmap(data, bytes);
+  for (const auto& [data, bytes] : allocations_) host::UnmapMemory(data, bytes);
 }
 
 std::string CpuDevice::name() const { return absl::StrCat("cpu/", context_.kernels().name); }
 
 absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
-  constexpr size_t kHuge = size_t{2} << 20;
-  const size_t size = std::max<size_t>(bytes, 1);
-  // Fresh pages are zeroed, and taken from the machine only when touched.
-  void* const data =
-      size > std::numeric_limits<size_t>::max() / 2
-          ? MAP_FAILED
-          : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
+  void* const data = host::MapMemory(bytes);
+  if (data == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on cpu"));
   }
-  if (size >= kHuge) madvise(data, size, MADV_HUGEPAGE);
-  host::BindMemory(context_.place(), data, size);
-  allocations_.emplace(data, size);
+  host::BindMemory(context_.place(), data, bytes);
+  allocations_.emplace(data, bytes);
   return data;
 }
 
@@ -50,7 +40,7 @@ void CpuDevice::Free(void* data) {
   if (data == nullptr) return;
   const auto it = allocations_.find(data);
   CONTINUO_CHECK(it != allocations_.end());
-  munmap(data, it->second);
+  host::UnmapMemory(data, it->second);
   allocations_.erase(it);
 }
 

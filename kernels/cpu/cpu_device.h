@@ -52,7 +52,7 @@ class CpuDevice : public Device {
   SamplingOps sampling_;
   CpuAdapterOps adapters_;
   const Ops ops_;
-  std::unordered_map<void*, size_t> allocations_;  // bytes mapped at each address
+  std::unordered_map<void*, size_t> allocations_;  // bytes asked for at each address
 };
 
 }  // namespace continuo::kernels::cpu

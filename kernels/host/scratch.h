@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "kernels/host/large_memory.h"
 #include "services/base/check.h"
 
 namespace continuo::kernels::host {
@@ -17,10 +18,13 @@ class Scratch {
   float* Get(size_t n) {
     if (n > size_) {
       n = std::max(n, size_ + size_ / 2);
-      const size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
+      const size_t bytes = n * sizeof(float);
+      const size_t alignment = bytes < kHugePage ? 64 : kHugePage;
+      const size_t size = (bytes + alignment - 1) / alignment * alignment;
       data_.reset();
-      data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+      data_.reset(static_cast<float*>(std::aligned_alloc(alignment, size)));
       CONTINUO_CHECK(data_ != nullptr);
+      if (alignment == kHugePage) AskForHugePages(data_.get(), size);
       size_ = n;
     }
     return data_.get();
