@@ -20,6 +20,7 @@ import killed  # noqa: E402
 import openai  # noqa: E402
 import reference  # noqa: E402
 from fleet import pb  # noqa: E402
+from models import lora_adapters, step_watch  # noqa: E402
 
 FLAGS = ("--threads=1", "--kv_cache_memory=64MiB", "--weights=fp32", "--model_name=vectors")
 TEXTS = [f"Text {i}: " + "Mira lives in Oslo and plays the violin. " * (i % 5) for i in range(64)]
@@ -59,6 +60,18 @@ def make_folder(folder):
         (folder / name).write_text(json.dumps(content))
     write_safetensors(folder / "2_Dense/model.safetensors", dense)
     return {name: values.astype("<f4").astype(numpy.float64) for name, values in dense.items()}
+
+
+def merge(weights, folder):
+    """Adds an adapter to the weights of a reference."""
+    config = json.loads((folder / "adapter_config.json").read_text())
+    tensors = reference.read_safetensors(folder / "adapter_model.safetensors")
+    for name, b in tensors.items():
+        if not name.endswith(".lora_B.weight"):
+            continue
+        a = tensors[name.replace(".lora_B.", ".lora_A.")]
+        module = name.removeprefix("base_model.model.").removesuffix(".lora_B.weight")
+        weights[f"{module}.weight"] = weights[f"{module}.weight"] + config["lora_alpha"] / config["r"] * (b @ a)
 
 
 class EmbeddingsTest(unittest.TestCase):
@@ -107,6 +120,40 @@ class EmbeddingsTest(unittest.TestCase):
             response = stub.Embed(pb.EmbedRequest(inputs=[pb.EmbedInput(text=text) for text in TEXTS]))
             self.assertEqual(batch, [list(vector.values) for vector in response.embeddings])
             worker.kill()
+
+    def test_adapters_give_vectors_of_merged_weights_whatever_is_beside_them(self):
+        adapters = {name: lora_adapters.write(self.model, self.folder / name, rank=4 * i + 4, seed=i)
+                    for i, name in enumerate(("poet", "clerk"))}
+        worker = fleet.start_worker(self.model, *FLAGS,
+                                    *(f"--lora_adapter={name}={folder}" for name, folder in adapters.items()))
+        self.addCleanup(worker.kill)
+        client = fleet.Client(worker.address)
+        client.wait_for_model()
+
+        def embed(name, texts, request_id=""):
+            request = pb.EmbedRequest(model=name, request_id=request_id,
+                                      inputs=[pb.EmbedInput(text=text) for text in texts])
+            request.cache.bypass = True  # each is computed
+            return [list(vector.values) for vector in client.inference.Embed(request, timeout=120).embeddings]
+        names = ("vectors", *adapters)
+        alone = {name: [embed(name, [text])[0] for text in TEXTS] for name in names}
+        for name, folder in adapters.items():
+            model = reference.Model(self.model)
+            merge(model.weights, folder)
+            for text, vector, plain in zip(TEXTS[:5], alone[name], alone["vectors"]):
+                ids = list(client.inference.Tokenize(pb.TokenizeRequest(text=text)).token_ids)
+                want = numpy.tanh(self.dense["linear.weight"] @ model.states(ids)[-1] + self.dense["linear.bias"])
+                want /= numpy.linalg.norm(want)
+                numpy.testing.assert_allclose(vector, want, atol=5e-5)
+                self.assertGreater(numpy.abs(numpy.subtract(plain, want)).max(), 1e-2)
+        watch = step_watch.StepWatch(client, lambda name: embed("vectors", ["a"], name))
+        calls = [name for _ in range(3) for name in names]
+        with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+            batches = list(pool.map(lambda i: embed(calls[i], TEXTS, f"{calls[i]}-{i}"), range(len(calls))))
+        for name, batch in zip(calls, batches):
+            self.assertEqual(batch, alone[name], name)
+        most = max(len({request.split("-")[0] for request in step} & set(names)) for step in watch.end())
+        self.assertGreaterEqual(most, 2, "models in a step")
 
     def test_options_do_what_they_say(self):
         text = TEXTS[3]

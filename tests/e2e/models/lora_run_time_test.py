@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -17,15 +18,15 @@ import fleet  # noqa: E402
 import grpc  # noqa: E402
 from fleet import pb  # noqa: E402
 from continuo.v1 import worker_pb2  # noqa: E402
-from models import lora_adapters  # noqa: E402
+from models import lora_adapters, step_watch  # noqa: E402
 
 FLAGS = ("--kv_cache_memory=64MiB", "--weights=fp32", "--model_name=base", "--max_running=40")
 NAMES = tuple(f"a{i:02}" for i in range(32))
 PROMPT = "Once upon a time there was a"
 
 
-def request(model, max_tokens=40, seed=7):
-    asked = pb.GenerateRequest(model=model, text=PROMPT)
+def request(model, max_tokens=40, seed=7, request_id=""):
+    asked = pb.GenerateRequest(model=model, text=PROMPT, request_id=request_id)
     asked.sampling.seed = seed
     asked.output.logprobs = 1
     asked.stopping.max_tokens = max_tokens
@@ -75,8 +76,8 @@ class RunTimeLoraTest(unittest.TestCase):
     def wait_for(self, client, names):
         fleet.wait_until(lambda: set(self.adapters(client)) == set(names), f"adapters {names}")
 
-    def check(self, client, name):
-        answer = client.generate(request(name))
+    def check(self, client, name, request_id=""):
+        answer = client.generate(request(name, request_id=request_id))
         expected = self.expected[name]
         self.assertEqual(answer.comparable(), expected.comparable(), name)
         self.assertEqual(answer.accepted[0].fingerprint, expected.accepted[0].fingerprint, name)
@@ -86,10 +87,15 @@ class RunTimeLoraTest(unittest.TestCase):
         self.wait_for(client, NAMES)
         self.assertFalse(any(self.adapters(client).values()))
         everyone = [*NAMES, "base", "base"]
-        with concurrent.futures.ThreadPoolExecutor(len(everyone)) as pool:
-            for done in [pool.submit(self.check, client, name) for name in everyone]:
-                done.result()
-        self.assertTrue(all(self.adapters(client).values()))
+        watch = step_watch.StepWatch(client, lambda name: client.generate(request("base", 2, request_id=name)))
+        for number in range(2):
+            with concurrent.futures.ThreadPoolExecutor(len(everyone)) as pool:
+                for done in [pool.submit(self.check, client, name, f"{name}-{number}-{i}")
+                             for i, name in enumerate(everyone)]:
+                    done.result()
+            self.assertTrue(all(self.adapters(client).values()))
+        most = max(len({asked.split("-")[0] for asked in step} & set(NAMES)) for step in watch.end())
+        self.assertGreaterEqual(most, 8, "adapters in a step")
 
     def test_evicted_adapters_are_read_again(self):
         client = fleet.Client(self.start_worker("w0", "--max_lora_adapters=2").address)
@@ -233,6 +239,93 @@ class RunTimeLoraTest(unittest.TestCase):
         self.assertEqual([worker["code"] for worker in answer["workers"]], ["OK", "OK", "FAILED_PRECONDITION"])
         self.assertIn("--lora_root", answer["workers"][2]["message"])
         self.assertIn("1 of 3 workers failed", answer["error"]["message"])
+
+    def test_updates_under_load_fail_no_request_at_any_worker(self):
+        root = pathlib.Path(self.folder.name) / "updated_under_load"
+        (root / "more").mkdir(parents=True)
+        for name in NAMES[:2]:
+            shutil.copytree(self.root / name, root / name)
+        for name in NAMES[2:4]:
+            shutil.copytree(self.root / name, root / "more" / name)
+        workers = [self.start_worker(name, "--max_lora_adapters=4", root=root) for name in ("w0", "w1", "w2")]
+        gateway = fleet.start_gateway(workers, "--allow_lora_updates")
+        self.programs.append(gateway)
+        client = fleet.Client(gateway.address)
+
+        def wait_for(*names):
+            def is_so():
+                models = client.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True, timeout=60).models
+                return {m.name for m in models if m.num_workers == 3 and not m.undescribed} == {"base", *names}
+            fleet.wait_until(is_so, f"{names} at all workers")
+        wait_for(*NAMES[:2])
+        ended = threading.Event()
+        counts = {}
+
+        def generate(name):
+            while not ended.is_set():
+                self.check(client, name)
+                counts[name] = counts.get(name, 0) + 1
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            streams = [pool.submit(generate, name) for name in (*NAMES[:2], "base") for _ in range(2)]
+            try:
+                for _ in range(3):
+                    for name in NAMES[2:4]:
+                        status, answer = self.post(gateway, "/v1/load_lora_adapter", lora_name=name,
+                                                   lora_path=f"more/{name}")
+                        self.assertEqual(status, 200, answer)
+                        wait_for(*NAMES[:2], name)
+                        for _ in range(4):
+                            self.check(client, name)
+                        status, answer = self.post(gateway, "/v1/unload_lora_adapter", lora_name=name)
+                        self.assertEqual(status, 200, answer)
+                        wait_for(*NAMES[:2])
+                        with self.assertRaises(grpc.RpcError) as failed:
+                            client.generate(request(name))
+                        self.assertEqual(failed.exception.code(), grpc.StatusCode.NOT_FOUND)
+            finally:
+                ended.set()
+            for stream in streams:
+                stream.result()
+        self.assertEqual(set(counts), {*NAMES[:2], "base"})
+
+    def test_an_adapter_whose_files_are_gone_is_told_at_once(self):
+        root = pathlib.Path(self.folder.name) / "vanishing"
+        (root / "more").mkdir(parents=True)
+        for name in NAMES[:2]:
+            shutil.copytree(self.root / name, root / name)
+        worker = self.start_worker("w0", "--max_lora_adapters=2", root=root)
+        gateway = fleet.start_gateway([worker])
+        self.programs.append(gateway)
+        direct, client = fleet.Client(worker.address), fleet.Client(gateway.address)
+        self.wait_for(direct, NAMES[:2])
+
+        def lose():
+            shutil.copytree(self.root / NAMES[2], root / "more" / "it")
+            direct.worker.LoadAdapter(worker_pb2.LoadAdapterRequest(name="it", path="more/it"), timeout=60)
+            shutil.rmtree(root / "more" / "it")
+            for name in NAMES[:2]:
+                self.check(direct, name)
+            self.assertFalse(self.adapters(direct)["it"], "it was evicted")
+
+        lose()
+        with self.assertRaises(grpc.RpcError) as failed:
+            direct.generate(request("it"))
+        self.assertEqual(failed.exception.code(), grpc.StatusCode.UNAVAILABLE)
+        self.assertIn("more/it", failed.exception.details())
+        self.assertNotIn(str(root), failed.exception.details())
+        self.wait_for(direct, NAMES[:2])
+        lose()
+
+        def is_known():
+            models = client.inference.ListModels(pb.ListModelsRequest(), wait_for_ready=True, timeout=60).models
+            return "it" in {m.name for m in models}
+        fleet.wait_until(is_known, "the adapter at the gateway")
+        begin = time.monotonic()
+        with self.assertRaises(grpc.RpcError) as failed:
+            client.generate(request("it"))
+        self.assertEqual(failed.exception.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertLess(time.monotonic() - begin, 15, "--no_worker_wait is 30 s")
 
     def test_paths_stay_below_the_root(self):
         outside = lora_adapters.write(fleet.DEMO_MODEL, pathlib.Path(self.folder.name) / "outside")

@@ -15,7 +15,7 @@ import fleet  # noqa: E402
 import grpc  # noqa: E402
 import openai  # noqa: E402
 from fleet import pb  # noqa: E402
-from models import lora_adapters  # noqa: E402
+from models import lora_adapters, step_watch  # noqa: E402
 
 FLAGS = ("--kv_cache_memory=64MiB", "--weights=fp32", "--model_name=base")
 NAMES = ("clerk", "pirate", "poet")
@@ -53,8 +53,8 @@ class LoraTest(unittest.TestCase):
         return gateway
 
     @staticmethod
-    def request(model, max_tokens=40, seed=7):
-        request = pb.GenerateRequest(model=model, text=PROMPT)
+    def request(model, max_tokens=40, seed=7, request_id=""):
+        request = pb.GenerateRequest(model=model, text=PROMPT, request_id=request_id)
         request.sampling.seed = seed
         request.output.logprobs = 1
         request.stopping.max_tokens = max_tokens
@@ -113,11 +113,14 @@ class LoraTest(unittest.TestCase):
         client.wait_for_model()
         everyone = [*names, "base", "base"]
         alone = [client.generate(self.request(name, seed=i)).comparable() for i, name in enumerate(everyone)]
+        watch = step_watch.StepWatch(client, lambda name: client.generate(self.request("base", 2, request_id=name)))
         with concurrent.futures.ThreadPoolExecutor(len(everyone)) as pool:
-            together = list(pool.map(lambda i: client.generate(self.request(everyone[i], seed=i)).comparable(),
-                                     range(len(everyone))))
+            together = list(pool.map(lambda i: client.generate(
+                self.request(everyone[i], seed=i, request_id=f"{everyone[i]}-{i}")).comparable(), range(len(everyone))))
         for name, one, other in zip(everyone, alone, together):
             self.assertEqual(one, other, name)
+        most = max(len({request.split("-")[0] for request in step} & set(names)) for step in watch.end())
+        self.assertGreaterEqual(most, 8, "adapters in a step")
 
     def test_streams_of_killed_workers_go_on_with_the_same_bytes(self):
         workers = {"w0": self.start_worker("w0"),

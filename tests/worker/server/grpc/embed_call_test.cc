@@ -104,6 +104,63 @@ TEST_F(EmbedCallTest, EachTextHasTheVectorThatItHasAlone) {
   WaitUntilIdle();
 }
 
+// Beside those of other adapters, too, whose prefixes are others.
+TEST_F(EmbedCallTest, AdaptersHaveVectorsOfTheirOwn) {
+  server::ServedModel model = MakeServedModel(text_.get());
+  model.max_context_tokens = 4000;
+  model.embedding = *embedding::EmbeddingHead::Load("/nowhere", {}, kFakeStateSize);
+  const std::vector<std::string> names = {"", "poet", "clerk"};
+  std::vector<server::ServedModel> adapters;
+  for (int32_t id = 0; id < 2; ++id) {
+    server::ServedModel& adapter = adapters.emplace_back(model);
+    adapter.name = adapter.adapter_digest = names[static_cast<size_t>(id) + 1];
+    adapter.parent = model.name;
+    adapter.adapter = id;
+  }
+  server_->Serve(
+      std::move(model),
+      {.num_blocks = 4096,
+       .block_size = 4,
+       .vocab_size = kVocab,
+       .reads_states = true,
+       .max_batch_tokens = 64,
+       .calibrate = false},
+      &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; }, std::move(adapters));
+  std::vector<std::string> texts;
+  for (int i = 0; i < 20; ++i) texts.push_back(absl::StrCat("text ", i, std::string(i, 'x')));
+  const auto request_of = [&](size_t name, const std::vector<std::string>& some) {
+    v1::EmbedRequest request = RequestOf(some);
+    request.set_model(names[name]);
+    return request;
+  };
+  const auto check = [&](size_t name, size_t text, const v1::Embedding& got) {
+    engine::Request request;
+    for (const char c : texts[text]) request.prompt.push_back(static_cast<uint8_t>(c));
+    request.adapter = static_cast<int32_t>(name) - 1;
+    EXPECT_EQ(std::vector<float>(got.values().begin(), got.values().end()), FakeState(request))
+        << names[name] << ", " << texts[text];
+  };
+  static_assert(model::kNoAdapter == -1);
+  std::vector<std::unique_ptr<Pending>> calls;
+  executor_.SetOpen(false);  // so that steps have rows of all
+  for (size_t name = 0; name < names.size(); ++name) {
+    calls.push_back(Begin(request_of(name, texts)));
+  }
+  WaitUntil([&] { return server_->runtime().registry.size() == names.size(); });
+  executor_.SetOpen(true);
+  for (size_t name = 0; name < names.size(); ++name) {
+    Pending& call = *calls[name];
+    call.done.WaitForNotification();
+    ASSERT_TRUE(call.status.ok()) << call.status;
+    for (size_t text = 0; text < texts.size(); ++text) {
+      check(name, text, call.response.embeddings(static_cast<int>(text)));
+    }
+    const auto [status, alone] = Embed(request_of(name, {texts[19]}));
+    ASSERT_TRUE(status.ok()) << status;
+    check(name, 19, alone.embeddings(0));
+  }
+}
+
 TEST_F(EmbedCallTest, PrefixesAreSharedAndTold) {
   ServeEmbeddings();
   const std::string text(41, 'p');

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/common/grpc/grpc_status.h"
@@ -96,6 +97,51 @@ TEST_F(VllmServiceTest, SeveralSequencesAndLogProbabilitiesCome) {
   EXPECT_THAT(logprobs, ElementsAre(20, 20, 20));
   EXPECT_THAT(ends, ElementsAre(1, 1, 1));
   EXPECT_THAT(prompts, ElementsAre(2, 2, 2));
+}
+
+TEST_F(VllmServiceTest, AVectorIsThatOfInferenceService) {
+  server::ServedModel model = MakeServedModel(text_.get());
+  model.max_context_tokens = 4000;
+  model.embedding = *embedding::EmbeddingHead::Load("/nowhere", {}, kFakeStateSize);
+  server_->Serve(std::move(model),
+                 {.num_blocks = 4096, .block_size = 4, .vocab_size = kVocab, .reads_states = true},
+                 &executor_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+  engine_v1::EmbedRequest request;
+  request.set_request_id("mine");
+  v1::EmbedRequest ours;
+  for (const uint32_t id : {104u, 105u, 33u, 104u}) {
+    request.mutable_tokenized()->add_input_ids(id);
+    if (ours.inputs().empty()) ours.add_inputs();
+    ours.mutable_inputs(0)->mutable_token_ids()->add_ids(id);
+  }
+  const auto embed = [&](engine_v1::EmbedResponse* response) {
+    grpc::ClientContext context;
+    return common::FromGrpcStatus(vllm_->Embed(&context, request, response));
+  };
+  engine_v1::EmbedResponse response;
+  absl::Status status = embed(&response);
+  ASSERT_TRUE(status.ok()) << status;
+  v1::EmbedResponse expected;
+  {
+    grpc::ClientContext context;
+    ASSERT_TRUE(inference_->Embed(&context, ours, &expected).ok());
+  }
+  const auto& values = expected.embeddings(0).values();
+  EXPECT_EQ(std::vector<float>(response.embedding().begin(), response.embedding().end()),
+            std::vector<float>(values.begin(), values.end()));
+  engine::Request asked;
+  asked.prompt = {104, 105, 33, 104};
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), FakeState(asked));
+  EXPECT_EQ(response.embedding_dim(), static_cast<uint32_t>(kFakeStateSize));
+  EXPECT_EQ(response.prompt_tokens(), 4u);
+  // Errors name its fields.
+  request.mutable_tokenized()->add_input_ids(1 << 20);
+  status = embed(&response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(protocol::FieldOf(status), "tokenized.input_ids[4]");
+  // A model that embeds generates nothing.
+  Ask(VllmRequest(false), &status);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(VllmServiceTest, ErrorsNameItsOwnFields) {
