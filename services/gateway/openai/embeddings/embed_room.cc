@@ -6,14 +6,13 @@
 
 namespace continuo::gateway::openai {
 
-absl::Status TakeEmbedRoom(ByteBudget& budget, int64_t bytes, std::string_view field,
+absl::Status TakeEmbedRoom(const ByteBudget& budget, int64_t bytes, std::string_view field,
                            ByteBudget::Share* room) {
   const int64_t most = budget.limit() / 2;  // of a share that leaves room
   if (bytes > most) {
     return protocol::FieldError(
         field, absl::StrCat("takes up to ", bytes, " bytes with its answer, the limit is ", most));
   }
-  if (!*room) *room = ByteBudget::Share(&budget);
   if (room->ResizeLeavingRoom(bytes)) return absl::OkStatus();
   room->Release();
   return protocol::OverloadedError("answers in one piece have taken their memory");

@@ -61,7 +61,7 @@ boost::asio::awaitable<EmbeddingsApi::Answer> EmbeddingsApi::Serve(HttpConnectio
   const int64_t input_bytes = std::accumulate(part_bytes.begin(), part_bytes.end(), int64_t{0});
   // Where no worker has described the model, its first answer tells what vectors take.
   size_t told = model == nullptr || model->embedding_dimensions() == 0 ? 0 : dimensions;
-  Answer answer;
+  Answer answer = {.room = ByteBudget::Share(&connection.answers_budget())};
   const auto take_room = [&] {
     return TakeEmbedRoom(connection.answers_budget(),
                          input_bytes + AnswerBytes(num_vectors, told, parsed->base64), "input",

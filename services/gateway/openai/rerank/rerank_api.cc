@@ -39,7 +39,7 @@ boost::asio::awaitable<RerankApi::Answer> RerankApi::Serve(HttpConnection& conne
   }
   parsed->options.set_request_id(id);
   const size_t num_pairs = parsed->texts.size();
-  Answer answer;
+  Answer answer = {.room = ByteBudget::Share(&connection.answers_budget())};
   if (absl::Status status = TakeEmbedRoom(connection.answers_budget(), CallBytes(*parsed),
                                           parsed->document_name, &answer.room);
       !status.ok()) {
