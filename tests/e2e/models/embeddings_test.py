@@ -147,13 +147,16 @@ class EmbeddingsTest(unittest.TestCase):
                 numpy.testing.assert_allclose(vector, want, atol=5e-5)
                 self.assertGreater(numpy.abs(numpy.subtract(plain, want)).max(), 1e-2)
         watch = step_watch.StepWatch(client, lambda name: embed("vectors", ["a"], name))
+        self.addCleanup(watch.end)
         calls = [name for _ in range(3) for name in names]
-        with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
-            batches = list(pool.map(lambda i: embed(calls[i], TEXTS, f"{calls[i]}-{i}"), range(len(calls))))
-        for name, batch in zip(calls, batches):
-            self.assertEqual(batch, alone[name], name)
-        most = max(len({request.split("-")[0] for request in step} & set(names)) for step in watch.end())
-        self.assertGreaterEqual(most, 2, "models in a step")
+        for number in range(20):  # a busy machine does not begin all of them together
+            with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+                batches = list(pool.map(lambda i: embed(calls[i], TEXTS, f"{calls[i]}-{i}-{number}"), range(len(calls))))
+            for name, batch in zip(calls, batches):
+                self.assertEqual(batch, alone[name], name)
+            if watch.most(names) >= 2:
+                return
+        self.fail("no step had two models")
 
     def test_options_do_what_they_say(self):
         text = TEXTS[3]

@@ -114,13 +114,16 @@ class LoraTest(unittest.TestCase):
         everyone = [*names, "base", "base"]
         alone = [client.generate(self.request(name, seed=i)).comparable() for i, name in enumerate(everyone)]
         watch = step_watch.StepWatch(client, lambda name: client.generate(self.request("base", 2, request_id=name)))
-        with concurrent.futures.ThreadPoolExecutor(len(everyone)) as pool:
-            together = list(pool.map(lambda i: client.generate(
-                self.request(everyone[i], seed=i, request_id=f"{everyone[i]}-{i}")).comparable(), range(len(everyone))))
-        for name, one, other in zip(everyone, alone, together):
-            self.assertEqual(one, other, name)
-        most = max(len({request.split("-")[0] for request in step} & set(names)) for step in watch.end())
-        self.assertGreaterEqual(most, 8, "adapters in a step")
+        self.addCleanup(watch.end)
+        for number in range(20):  # a busy machine does not begin all of them together
+            with concurrent.futures.ThreadPoolExecutor(len(everyone)) as pool:
+                together = list(pool.map(lambda i: client.generate(self.request(
+                    everyone[i], seed=i, request_id=f"{everyone[i]}-{i}-{number}")).comparable(), range(len(everyone))))
+            for name, one, other in zip(everyone, alone, together):
+                self.assertEqual(one, other, name)
+            if watch.most(names) >= 8:
+                return
+        self.fail("no step had 8 adapters")
 
     def test_streams_of_killed_workers_go_on_with_the_same_bytes(self):
         workers = {"w0": self.start_worker("w0"),
