@@ -88,8 +88,8 @@ class Subscriber:
                 self.cleared += 1
             elif kind == "removed":
                 for name in event.removed.block_hashes:
-                    del self.blocks[name]
-                    self.removed += 1
+                    assert batch.sequence_number == self.again or name in self.blocks
+                    self.removed += self.blocks.pop(name, None) is not None
             else:
                 parent = event.stored.parent_block_hash if event.stored.HasField("parent_block_hash") else None
                 for block in event.stored.blocks:

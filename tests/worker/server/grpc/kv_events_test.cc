@@ -105,6 +105,7 @@ class Subscriber {
       hashes_.clear();
     }
     for (const int64_t hash : event.removed().block_hashes()) {
+      if (again && !blocks_.contains(hash)) continue;
       ASSERT_TRUE(blocks_.contains(hash));
       hashes_.erase(blocks_[hash]);
       blocks_.erase(hash);
