@@ -117,11 +117,10 @@ class UsageTest(FleetTest):
 
         def kill(response):
             if response.HasField("accepted") and not killed:
-                i = next(i for i, worker in enumerate(self.workers)
-                         if fleet.scrape(worker.metrics_address)[
-                             f'continuo_running_requests{{model="{MODEL}"}}'] > 0)
-                killed.append(i)
-                self.kill_worker(i)
+                # By its name: it may have ended before its metrics are read.
+                killed.append(next(i for i, port in enumerate(self.ports)
+                                   if response.accepted.worker.endswith(f":{port}")))
+                self.kill_worker(killed[0])
         answer = self.client.generate(request, metadata=self.metadata(), on_response=kill)
         self.assertEqual(len(killed), 1)
         (line,) = self.lines(1)
