@@ -44,10 +44,7 @@ struct FakeScript {
 class FakeGenerateService : public GenerateService, public WorkerTransport {
  public:
   FakeGenerateService() : router_(&LeastLoadedOfTwo, &view_, &clock_, random_) {
-    LoadSnapshot snapshot;
-    snapshot.known_models = {"fake"};
-    snapshot.workers.push_back(ServingWorker("0"));
-    view_.Set(std::move(snapshot));
+    ServeModel("fake");
     for (int i = 0; i < 2; ++i) threads_.emplace_back([this] { Run(); });
   }
   ~FakeGenerateService() override {
@@ -58,6 +55,15 @@ class FakeGenerateService : public GenerateService, public WorkerTransport {
     for (std::thread& thread : threads_) thread.join();
   }
 
+  // The one worker's model from now on.
+  void ServeModel(const std::string& model) {
+    WorkerLoad worker = *ServingWorker("0");
+    worker.model = model;
+    LoadSnapshot snapshot;
+    snapshot.known_models = {model};
+    snapshot.workers.push_back(std::make_shared<const WorkerLoad>(std::move(worker)));
+    view_.Set(std::move(snapshot));
+  }
   void SetScript(const FakeScript& script) {
     absl::MutexLock lock(&mutex_);
     script_ = script;

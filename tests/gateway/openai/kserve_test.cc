@@ -143,6 +143,7 @@ TEST_F(KserveTest, ErrorsHaveTheProtocolsForm) {
 
 TEST_F(KserveTest, AModelWhoseNameIsAPathHasItInEveryCall) {
   models_ = {"/models/demo"};
+  service_.ServeModel("/models/demo");
   StartServer();
   for (const std::string path : {"/v2/models//models/demo", "/v2/models/models/demo"}) {
     const HttpClient::Response told = Get(path);
