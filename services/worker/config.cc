@@ -220,6 +220,9 @@ void AddBatchFlags(common::Flags& flags, WorkerConfig& c) {
       "A smaller model with the same tokenizer, as --model names one, for --speculation=draft.");
   flags.Integer("max_draft_tokens", &c.max_draft_tokens, 1, 64,
                 "Number of draft tokens of one sequence in a step.");
+  flags.Switch("always_draft", &c.always_draft,
+               "Check drafts also where they do not pay and make steps long, for example to "
+               "measure how many are right.");
 }
 
 // Checks rules between flags. Returns what is wrong, empty where they fit together.

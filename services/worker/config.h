@@ -60,6 +60,7 @@ struct WorkerConfig {
   std::string speculation = "lookup";
   std::string draft_model;  // folder, for speculation=draft
   int max_draft_tokens = 8;
+  bool always_draft = false;
 };
 
 // Either a configuration or the exit code: 0 after --help or --version, 2 after a bad command

@@ -37,6 +37,7 @@ engine::EngineOptions MakeEngineOptions(const WorkerConfig& config, const model:
         model.block_size, model.config.vocab_size, model.executor.get(), clock);
   }
   options.max_drafts = config.max_draft_tokens;
+  options.always_drafts = config.always_draft;
   return options;
 }
 

@@ -31,7 +31,7 @@ PLAIN = ("--threads=1", "--kv_blocks=640", "--speculation=off")
 # Each differs from PLAIN in much that no answer may depend on.
 OTHERS = {
     "drafts, 2 ranks": ("--threads=2", "--tensor_parallel=2", "--kv_blocks=640", "--speculation=lookup",
-                        "--max_prefill_chunk=7"),
+                        "--always_draft", "--max_prefill_chunk=7"),
     "4 ranks, small steps": ("--threads=4", "--tensor_parallel=4", "--kv_blocks=640", "--block_size=8",
                              "--max_batch_tokens=50"),
     "a small cache": ("--threads=1", "--kv_blocks=1100", "--block_size=1", "--speculation=lookup"),

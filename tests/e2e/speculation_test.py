@@ -50,7 +50,7 @@ def altered_demo_model(name, alter):
 
 class SpeculationTest(unittest.TestCase):
     def test_answers_are_those_of_a_worker_without(self):
-        plain, drafting = self.start("--speculation=off"), self.start("--speculation=lookup")
+        plain, drafting = self.start("--speculation=off"), self.start("--speculation=lookup", "--always_draft")
         checked, accepted = self.compare(plain, drafting)
         print(f"lookup: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
         self.assertGreater(accepted, 100)
@@ -63,11 +63,11 @@ class SpeculationTest(unittest.TestCase):
         with altered_demo_model("config.json", half) as draft:
             drop_layers(draft, json.loads((draft / "config.json").read_text())["num_hidden_layers"])
             plain = self.start("--speculation=off")
-            drafting = self.start("--speculation=draft", f"--draft_model={draft}")
+            drafting = self.start("--speculation=draft", "--always_draft", f"--draft_model={draft}")
             checked, accepted = self.compare(plain, drafting)
-        # Their number depends on how long steps take beside everything else that runs here.
         print(f"draft model: {checked:.0f} drafts, {accepted:.0f} accepted", flush=True)
-        self.assertGreaterEqual(checked, accepted)
+        self.assertGreater(accepted, 100)
+        self.assertGreater(checked, accepted)
 
     def test_answers_do_not_depend_on_the_models_own_module(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,8 @@ class SpeculationTest(unittest.TestCase):
             halve_layers(model / "model.safetensors", 0, 8)
             let_module_agree(model / "model.safetensors")
             plain = self.start("--speculation=off", model=model, wait=False)
-            drafting = self.start("--speculation=mtp", "--tensor_parallel=2", model=model, wait=False)
+            drafting = self.start("--speculation=mtp", "--always_draft", "--tensor_parallel=2", model=model,
+                                  wait=False)
             self.assertEqual(*(worker.wait_for_log("loaded")["fingerprint"] for worker in (plain, drafting)))
             for worker in (plain, drafting):
                 worker.wait_until_listening()

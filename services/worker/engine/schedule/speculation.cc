@@ -50,6 +50,7 @@ int Speculation::NumDraftsWorth(const Sequence& s, const PlannedStep& step,
                                 const DraftCost& cost) const {
   const int64_t position = s.num_computed + 1, most = MostDrafts(s, step);
   if (most <= 0) return 0;
+  if (options_.always_drafts) return static_cast<int>(most);
   const absl::Duration duration = cost_.Predict(step.load);
   const double seconds = absl::ToDoubleSeconds(duration + drafting_);
   const auto more = [&](int64_t count) {

@@ -40,7 +40,7 @@ class Speculation {
   // are found, more and more steps are overlapped before the next attempt.
   bool CanOverlap() const {
     return options_.drafter == nullptr ||
-           (overlaps_left_ > 0 && !options_.drafter->reads_every_step());
+           (overlaps_left_ > 0 && !options_.always_drafts && !options_.drafter->reads_every_step());
   }
   // The samples of `t` are in its answer: learns which drafts were right, and releases the blocks
   // of those that were wrong.

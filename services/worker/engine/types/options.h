@@ -38,7 +38,8 @@ struct EngineOptions {
   std::array<uint64_t, 2> hash_key = {0, 0};
   // Proposes draft tokens for speculative decoding. Null: one token of a sequence in each step.
   std::shared_ptr<Drafter> drafter;
-  int max_drafts = 8;  // draft tokens of one sequence in one step
+  int max_drafts = 8;          // draft tokens of one sequence in one step
+  bool always_drafts = false;  // also where they do not pay or exceed target_step
   // Run() begins with a few small steps that measure the executor.
   bool calibrate = true;
 };

@@ -181,6 +181,27 @@ TEST(SpeculationTest, DraftsThatDoNotPayAreNotAskedFor) {
   EXPECT_LT(cheap.steps(), 100);
 }
 
+// Their number is then that of the tokens alone, whatever a step costs.
+TEST(SpeculationTest, DraftsThatDoNotPayAreCheckedIfAlwaysAskedFor) {
+  const auto checked = [](absl::Duration token, int percent) {
+    EngineOptions options = WithDrafts(percent);
+    options.always_drafts = true;
+    options.target_step = absl::Milliseconds(20);
+    Harness h(options, [token](const model::StepPlan& plan) {
+      return absl::Milliseconds(1) + plan.num_rows() * token;
+    });
+    const RequestId id = h.Add(RequestOf(5, 300));
+    h.RunToEnd();
+    ExpectUndisturbed(h, id);
+    return h.metrics().draft_tokens.load();
+  };
+  for (const int percent : {5, 95}) {
+    const uint64_t expensive = checked(absl::Milliseconds(30), percent);
+    EXPECT_EQ(expensive, checked(absl::Microseconds(1), percent));
+    EXPECT_GE(expensive, 250u);
+  }
+}
+
 TEST(SpeculationTest, DraftsDoNotDelayATenantWithADeficit) {
   EngineOptions options = WithDrafts(100);
   options.max_batch_tokens = 64;
