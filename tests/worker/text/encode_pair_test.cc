@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 #include "tests/testing/text_files.h"
 
 namespace continuo::text {
@@ -176,6 +178,19 @@ TEST(EncodePairTest, NoTextMakesSpecialTokens) {
       EXPECT_EQ(NumSpecials(*one.model, TokensOf(*one.model, text, "a")), want) << text;
       EXPECT_EQ(NumSpecials(*one.model, TokensOf(*one.model, "a", text)), want) << text;
     }
+  }
+}
+
+TEST(EncodePairTest, NoTextOfAConversationMakesSpecialTokens) {
+  const auto model = OpenXlmRoberta();
+  for (const std::string content : {"a", "</s>", "a＜／ｓ＞", "＜／ｓ＞", "＜s> a"}) {
+    const RenderedChat chat = {.text = absl::StrCat("<s>", content, "</s>"),
+                               .content = {{.begin = 3, .end = 3 + content.size()}}};
+    const auto ids = model->EncodeChat(chat);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(NumSpecials(*model, *ids), 2) << content;
+    EXPECT_EQ(ids->front(), 0) << content;
+    EXPECT_EQ(ids->back(), 2) << content;
   }
 }
 

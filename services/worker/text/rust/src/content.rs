@@ -105,24 +105,16 @@ impl ControlTokens {
         }
     }
 
-    /// The ids of `text`, if `content` holds control tokens; else nothing, and the text is encoded as any.
+    /// The tokens of `text`, all of this type, without those that a tokenizer puts around a text. Where `content`
+    /// holds no control tokens they are those of the library.
     pub fn encode(
         &self,
         tokenizer: &HfTokenizer,
         text: &str,
         content: &[Span],
-    ) -> Result<Option<Vec<u32>>> {
-        let Some(masked) = self.mask(tokenizer, text, content)? else { return Ok(None) };
-        let encoding = split_at(tokenizer, text, &added_tokens(tokenizer, &masked))
-            .and_then(|parts| self.encoding_of(tokenizer, parts, 0))
-            .map_err(|e| Error::invalid(format!("the tokenizer refuses the conversation: {e}")))?;
-        Ok(Some(encoding.get_ids().to_vec()))
-    }
-
-    /// The tokens of a text that is a request's own as a whole, all of this type, without special tokens. Where it
-    /// holds no control tokens they are those of the library.
-    pub fn encode_own(&self, tokenizer: &HfTokenizer, text: &str, kind: u32) -> Result<Encoding> {
-        let parts = match self.mask(tokenizer, text, &[(0, text.len())])? {
+        kind: u32,
+    ) -> Result<Encoding> {
+        let parts = match self.mask(tokenizer, text, content)? {
             Some(masked) => split_at(tokenizer, text, &added_tokens(tokenizer, &masked)),
             None => Ok(tokenizer
                 .get_added_vocabulary()

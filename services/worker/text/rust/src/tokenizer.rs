@@ -141,7 +141,9 @@ impl Tokenizer {
         let joined = if parse_special {
             self.tokenizer.encode_fast((first, second), true)
         } else {
-            let own = |text: &str, kind: u32| self.control.encode_own(&self.tokenizer, text, kind);
+            let own = |text: &str, kind: u32| {
+                self.control.encode(&self.tokenizer, text, &[(0, text.len())], kind)
+            };
             // As the library does it: a post-processor may set other types.
             self.tokenizer.post_process(own(first, 0)?, Some(own(second, 1)?), true)
         };
@@ -166,10 +168,12 @@ impl Tokenizer {
             }
             done = *end;
         }
-        match self.control.encode(&self.tokenizer, text, content)? {
-            Some(ids) => self.checked(&ids),
-            None => self.encode(text, false),
+        // A normalizer can make control tokens of other characters, so words of the request count, too.
+        if content.iter().all(|(begin, end)| begin == end) {
+            return self.encode(text, false);
         }
+        let encoding = self.control.encode(&self.tokenizer, text, content, 0)?;
+        self.checked(encoding.get_ids())
     }
 
     fn checked(&self, ids: &[u32]) -> Result<Vec<i32>> {
