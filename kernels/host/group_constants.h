@@ -5,7 +5,7 @@
 
 namespace continuo::kernels::host {
 
-// The number of elements of a row of x or of weights that share a scale.
+// The number of elements of a row of weights that share a scale on CUDA devices.
 constexpr int kInt8Group = 128;
 constexpr int kInt4Group = 64;
 

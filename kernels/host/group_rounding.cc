@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/math/bfloat16.h"
+
 namespace continuo::kernels::host {
 namespace {
 
@@ -92,7 +94,63 @@ float FindScale(const float* x, int64_t n, int32_t lowest, int32_t highest, int3
   return 0;
 }
 
+constexpr int32_t kHighestCode = 15;
+
+ScaleAndMinimum AsF16(double scale, double minimum) {
+  const auto rounded = [](double value) { return FromF16(ToF16(static_cast<float>(value))); };
+  const ScaleAndMinimum numbers = {rounded(scale), rounded(minimum)};
+  if (std::isinf(numbers.scale) || std::isinf(numbers.minimum)) {
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  return numbers;
+}
+
+// The scale and minimum with the least sum of squared errors of these codes, which differ.
+ScaleAndMinimum FitLine(const float* x, int64_t n, const int32_t* codes) {
+  int64_t sum = 0, squares = 0;
+  double sum_x = 0, products = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += codes[i];
+    squares += codes[i] * codes[i];
+    sum_x += x[i];
+    products += double{x[i]} * codes[i];
+  }
+  const auto count = static_cast<double>(n), codes_sum = static_cast<double>(sum);
+  const auto spread = static_cast<double>(n * squares - sum * sum);
+  return AsF16((count * products - codes_sum * sum_x) / spread,
+               (static_cast<double>(squares) * sum_x - codes_sum * products) / spread);
+}
+
 }  // namespace
+
+ScaleAndMinimum RoundGroupAboveMinimum(const float* x, int64_t n, int32_t* rounded) {
+  const float found = FindScale(x, n, -kHighestCode, kHighestCode, rounded);
+  if (found != 0) {
+    const auto [least, most] = std::minmax_element(rounded, rounded + n);
+    if (const int32_t lowest = *least; *most - lowest <= kHighestCode) {
+      for (int64_t i = 0; i < n; ++i) rounded[i] -= lowest;
+      return AsF16(found, double{found} * lowest);
+    }
+  }
+  std::fill_n(rounded, n, 0);
+  float low = std::numeric_limits<float>::infinity(), high = -low;
+  for (int64_t i = 0; i < n; ++i) {
+    if (!(std::fabs(x[i]) <= std::numeric_limits<float>::max())) {
+      return {std::numeric_limits<float>::quiet_NaN(), 0};
+    }
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+  }
+  const float range = high - low;
+  if (!(range >= kSmallestScaled)) return AsF16(0, low);
+  const float inverse = kHighestCode / range;
+  for (int64_t i = 0; i < n; ++i) {
+    constexpr int32_t kShiftBits = std::bit_cast<int32_t>(kRoundShift);
+    const int32_t code = std::bit_cast<int32_t>((x[i] - low) * inverse + kRoundShift) - kShiftBits;
+    rounded[i] = std::clamp(code, 0, kHighestCode);
+  }
+  return FitLine(x, n, rounded);
+}
 
 float RoundGroup(WeightFormat format, const float* x, int64_t n, int32_t* rounded) {
   const bool is_int4 = format == WeightFormat::kInt4Panels;

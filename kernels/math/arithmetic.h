@@ -4,7 +4,7 @@
 namespace continuo::kernels {
 
 // Raised whenever any op's bits change for some input; part of the worker's fingerprint.
-inline constexpr int kArithmeticVersion = 4;
+inline constexpr int kArithmeticVersion = 5;
 
 // Where tensor parallelism splits K, K is cut into this many splits whatever the number of ranks
 // (exactness: fixed-k-order). A rank owns whole subtrees of their sum, so 1, 2, 4 and 8 ranks give

@@ -111,13 +111,13 @@ void AddModelFlags(common::Flags& flags, WorkerConfig& c, std::vector<std::strin
       "model_name", &c.model_name,
       "Name that clients use for the model. Default: the name of its folder, of its GGUF file "
       "without .gguf, or of the hub's or the store's model.");
-  flags.Choice(
-      "weights", &load.precision.weights, model::WeightSchemeNames(),
-      "Format that weights are computed in. auto: as stored, but fp32 for stored fp16. "
-      "int8 and int4 are rounded at load, in groups of 128 and 64 columns. stored (CPU): the "
-      "integers of a quantised file, not rounded again, each matrix in the file's own "
-      "groups. fp16 (CUDA) also sets the activations' type. fp8 (CUDA, compute capability "
-      "9.0) is rounded row by row and rounds activations, too.");
+  flags.Choice("weights", &load.precision.weights, model::WeightSchemeNames(),
+               "Format that weights are computed in. auto: as stored, but fp32 for stored fp16. "
+               "int8 and int4 are rounded at load, in groups of 64 and 32 columns (CUDA: 128 and "
+               "64); int4 keeps what is sensitive to rounding in int8. stored (CPU): the "
+               "integers of a quantised file, not rounded again, each matrix in the file's own "
+               "groups. fp16 (CUDA) also sets the activations' type. fp8 (CUDA, compute capability "
+               "9.0) is rounded row by row and rounds activations, too.");
   flags.Text("weights_cache", &load.source.weights_cache,
              "Folder that keeps packed weights for the next start on the CPU. Takes as many bytes "
              "as the weights take in memory. Empty: off.");

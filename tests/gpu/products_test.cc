@@ -140,11 +140,11 @@ TEST_F(GpuDeviceTest, DeterministicProductsDoNotDependOnTheRows) {
 TEST_F(GpuDeviceTest, QuantisedProductsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckQuantised(b(), *cpu_, {5}, 7, {0, 33});
-    CheckQuantised(b(), *cpu_, {3}, 16, {0, 0, 130, 131, 200});
+    CheckQuantised(b(), {5}, 7, {0, 33});
+    CheckQuantised(b(), {3}, 16, {0, 0, 130, 131, 200});
     const int64_t wide_from = deterministic ? kAll : 65;
     const std::vector<int64_t> rows = {1, 16, 17, 64, 70, 200};
-    CheckQuantised(b(), *cpu_, rows, 520, {0, 4096}, wide_from);
+    CheckQuantised(b(), rows, 520, {0, 4096}, wide_from);
     CheckExactProducts(b(), rows, 1024, {0, 1024, 1025, 1025, 3072});
     CheckExactProducts(b(), rows, 520, {0, 4096});
   }
@@ -159,31 +159,30 @@ std::vector<int64_t> SplitsOf(const MatrixSizes& matrix) {
   return splits;
 }
 
-void CheckQuantisedOf(kernels::Device& b, kernels::Device& cpu, const ModelSizes& m,
-                      int64_t wide_from) {
+void CheckQuantisedOf(kernels::Device& b, const ModelSizes& m, int64_t wide_from) {
   for (const MatrixSizes& matrix : MatricesOf(m)) {
-    CheckQuantised(b, cpu, kStepRows, matrix.columns, SplitsOf(matrix), wide_from, kChecked);
+    CheckQuantised(b, kStepRows, matrix.columns, SplitsOf(matrix), wide_from, kChecked);
   }
 }
 
 TEST_F(GpuDeviceTest, QuantisedProductsOfQwenAreWhatTheReferenceSays) {
-  CheckQuantisedOf(b(), *cpu_, kQwen, 65);
+  CheckQuantisedOf(b(), kQwen, 65);
   Make(true);
-  CheckQuantisedOf(b(), *cpu_, kQwen, kAll);
+  CheckQuantisedOf(b(), kQwen, kAll);
 }
 TEST_F(GpuDeviceTest, QuantisedProductsOfLlamaAreWhatTheReferenceSays) {
-  CheckQuantisedOf(b(), *cpu_, kLlama, 65);
+  CheckQuantisedOf(b(), kLlama, 65);
 }
 TEST_F(GpuDeviceTest, QuantisedProductsOfAShardAreWhatTheReferenceSays) {
-  CheckQuantisedOf(b(), *cpu_, kShard, 65);
+  CheckQuantisedOf(b(), kShard, 65);
 }
 TEST_F(GpuDeviceTest, DeterministicQuantisedProductsOfLlamaAreWhatTheReferenceSays) {
   Make(true);
-  CheckQuantisedOf(b(), *cpu_, kLlama, kAll);
+  CheckQuantisedOf(b(), kLlama, kAll);
 }
 TEST_F(GpuDeviceTest, DeterministicQuantisedProductsOfAShardAreWhatTheReferenceSays) {
   Make(true);
-  CheckQuantisedOf(b(), *cpu_, kShard, kAll);
+  CheckQuantisedOf(b(), kShard, kAll);
 }
 
 // No element of a model's matrices is lost.
@@ -201,13 +200,13 @@ TEST_F(GpuDeviceTest, QuantisedProductsOfModelsAreExact) {
 TEST_F(GpuDeviceTest, QuantisedVocabulariesAreWhatTheReferenceSays) {
   for (const ModelSizes& m : {kQwen, kShard}) {
     SCOPED_TRACE(m.name);
-    CheckQuantised(b(), *cpu_, {1, 17}, m.vocab, {0, m.hidden}, kAll, kChecked);
+    CheckQuantised(b(), {1, 17}, m.vocab, {0, m.hidden}, kAll, kChecked);
   }
 }
 
 TEST_F(GpuDeviceTest, QuantisedProductsOfManyRowsAreMultipliedInSlices) {
   MakeWith({.scratch_bytes = 1024 * 2 * 400});
-  CheckQuantised(b(), *cpu_, {130}, 1000, {0, 512, 1024}, /*wide_from=*/65);
+  CheckQuantised(b(), {130}, 1000, {0, 512, 1024}, /*wide_from=*/65);
 }
 
 TEST_F(GpuDeviceTest, DeterministicQuantisedProductsDoNotDependOnTheRows) {

@@ -71,8 +71,8 @@ TEST_F(GpuDeviceTest, SmallProductsBySmallM) {
 TEST_F(GpuDeviceTest, SmallQuantisedProducts) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckQuantised(b(), *cpu_, {1, 5}, 7, {0, 33});
-    CheckQuantised(b(), *cpu_, {19, 70}, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384},
+    CheckQuantised(b(), {1, 5}, 7, {0, 33});
+    CheckQuantised(b(), {19, 70}, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384},
                    deterministic ? kAll : 65);
   }
   for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {

@@ -12,7 +12,7 @@ ALLOWED = {
     "services/base/net": "",
     "kernels": "services/base",
     "kernels/math": "",
-    "kernels/host": "services/base kernels",
+    "kernels/host": "services/base kernels kernels/math",
     "kernels/adapters": "services/base kernels",
     "kernels/cpu/isa": "kernels kernels/math kernels/host",
     "kernels/cpu/runtime": "services/base kernels kernels/host kernels/cpu/isa",

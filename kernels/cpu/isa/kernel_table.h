@@ -10,8 +10,6 @@
 
 namespace continuo::kernels::cpu {
 
-using host::kInt4Group;
-using host::kInt8Group;
 using host::kRoundShift;
 using host::kSmallestScaled;
 

@@ -41,11 +41,15 @@ bool IsPlain(WeightFormat format) {
 // The bytes of an element of a packed row of x.
 int64_t XBytes(WeightFormat format) { return IsPlain(format) ? 4 / RunOf(format) : 1; }
 
+// The groups of weights that are rounded here (docs/performance.md, "What a format loses").
+constexpr GroupFormat kInt8Groups = {.size = 64, .unit = 64};
+constexpr GroupFormat kInt4Groups = {
+    .size = 32, .unit = 32, .scales = GroupScales::kF16, .has_minimum = true};
+
 // The groups of a matrix, which says nothing where they are the format's own.
 GroupFormat GroupsOf(WeightFormat format, const GroupFormat& groups) {
   if (groups.size != 0) return groups;
-  const auto size = static_cast<int32_t>(host::GroupSize(format));
-  return {.size = size, .unit = size};
+  return format == WeightFormat::kInt8Panels ? kInt8Groups : kInt4Groups;
 }
 
 int64_t HeaderBytes(const GroupFormat& groups) {
@@ -94,7 +98,7 @@ void ForGroups(const PanelLayout& layout, const Body& body) {
   }
 }
 
-constexpr int64_t kMaxGroup = std::max(host::kInt8Group, host::kInt4Group);
+constexpr int64_t kMaxGroup = std::max(kInt8Groups.size, kInt4Groups.size);
 
 void PackF32(const float* x, int64_t size, uint8_t* runs) {
   for (int64_t k = 0; k < size; ++k) std::memcpy(runs + k * 4 * kPanelColumns, x + k, 4);
@@ -135,17 +139,6 @@ void PackIntegers(const PanelLayout& layout, const Integer* integers, int64_t si
   pack([table](int integer) {
     return static_cast<int>(std::find(table, table + 16, integer + 128) - table);
   });
-}
-
-// Rounds the elements of a group. A null x is a column beyond the last one, and becomes zeros.
-void PackRounded(const PanelLayout& layout, const float* x, const GroupPlace& place, int64_t column,
-                 uint8_t* panel) {
-  int32_t rounded[kMaxGroup] = {};
-  const float scale = x == nullptr ? 0 : host::RoundGroup(layout.format, x, place.size, rounded);
-  std::memcpy(panel + place.unit + 4 * column, &scale, 4);
-  // Also what fills the last run up.
-  PackIntegers(layout, rounded, RoundUp(place.size, RunOf(layout.format)), column,
-               panel + place.runs);
 }
 
 void PutF32(uint8_t* to, int64_t column, float value) { std::memcpy(to + 4 * column, &value, 4); }
@@ -203,6 +196,29 @@ float ScaleAt(const GroupFormat& groups, const uint8_t* unit, int64_t in_unit, b
   float value;
   std::memcpy(&value, at + 4 * column, 4);
   return value;
+}
+
+// Rounds the elements of a group. A null x is a column beyond the last one, and becomes zeros.
+void PackRounded(const PanelLayout& layout, const float* x, const GroupPlace& place, int64_t column,
+                 uint8_t* panel) {
+  const GroupFormat& groups = layout.groups.format;
+  int32_t rounded[kMaxGroup] = {};
+  host::ScaleAndMinimum numbers = {};
+  if (x != nullptr) {
+    if (groups.has_minimum) {
+      numbers = host::RoundGroupAboveMinimum(x, place.size, rounded);
+    } else {
+      numbers.scale = host::RoundGroup(layout.format, x, place.size, rounded);
+    }
+  }
+  uint8_t* const unit = panel + place.unit;
+  PutScale(groups, unit, place.in_unit, false, column, numbers.scale, 0);
+  if (groups.has_minimum) {
+    PutScale(groups, unit, place.in_unit, true, column, numbers.minimum, 0);
+  }
+  // Also what fills the last run up.
+  PackIntegers(layout, rounded, RoundUp(place.size, RunOf(layout.format)), column,
+               panel + place.runs);
 }
 
 }  // namespace

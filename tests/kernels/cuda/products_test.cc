@@ -147,11 +147,11 @@ TEST_F(CudaDeviceTest, QuantisedProductsOfOneXAreOneLaunch) {
 TEST_F(CudaDeviceTest, QuantisedProductsAreWhatTheReferenceSays) {
   for (const bool deterministic : {false, true}) {
     Make(deterministic);
-    CheckQuantised(b(), *cpu_, {1}, 40, {0, 320});
-    CheckQuantised(b(), *cpu_, {5}, 7, {0, 33});
-    CheckQuantised(b(), *cpu_, {19}, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384});
-    CheckQuantised(b(), *cpu_, {3}, 16, {0, 0, 130, 131, 131, 200, 200, 200, 200});
-    CheckQuantised(b(), *cpu_, {70}, 24, {0, 136, 136, 144, 144},
+    CheckQuantised(b(), {1}, 40, {0, 320});
+    CheckQuantised(b(), {5}, 7, {0, 33});
+    CheckQuantised(b(), {19}, 33, {0, 48, 96, 144, 192, 240, 288, 336, 384});
+    CheckQuantised(b(), {3}, 16, {0, 0, 130, 131, 131, 200, 200, 200, 200});
+    CheckQuantised(b(), {70}, 24, {0, 136, 136, 144, 144},
                    /*wide_from=*/deterministic ? kAll : 0);
     CheckExactProducts(b(), {5}, 35, {0, 300, 300, 1304, 1304});
     CheckExactProducts(b(), {66}, 9, {0, 1111});
@@ -171,7 +171,7 @@ TEST_F(CudaDeviceTest, QuantisedProductsOfManyRowsAreOfBf16) {
     auto device = kernels::cuda::CudaDevice::Make(options);
     ASSERT_TRUE(device.ok());
     device_ = *std::move(device);
-    CheckQuantised(b(), *cpu_, {65}, 37, {0, 72}, /*wide_from=*/0);
+    CheckQuantised(b(), {65}, 37, {0, 72}, /*wide_from=*/0);
     // int8 and int4 each have a product in splits, and one without a bias for each type of `out`.
     EXPECT_EQ(CudaShim::NumCalls(0, "Dequantise"), 2 * 3 * 3);
   }

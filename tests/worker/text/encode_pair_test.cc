@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-
 #include "tests/testing/text_files.h"
 
 namespace continuo::text {

@@ -125,6 +125,7 @@ void ListExperts(const ModelConfig& c, const std::string& layer, ExpertsWeights&
     if (c.gated) list.Matrix(prefix + names.up, shared, hidden, Cut::kSharedRows, w.shared_up);
   }
   list.Matrix(prefix + names.shared_down, hidden, shared, Cut::kSharedColumns, w.shared_down);
+  list.last().is_sensitive = true;
   if (experts.shared_gate) {
     list.Matrix(layer + "mlp.shared_expert_gate", 1, hidden, Cut::kWhole, w.shared_switch);
     list.last().is_router = true;

@@ -153,6 +153,7 @@ void ListHeads(const ModelConfig& c, const Names& names, const std::string& pref
     spec.shape = {stored};
     if (width > 0) spec.shape.push_back(width);
     spec.cut = i == 0 ? Cut::kHeadRows : Cut::kKvHeadRows;
+    spec.is_sensitive = i == 2;
     spec.rows = {0, rows[i]};
     if (names.by_group) {
       const int64_t before = i == 0 ? 0 : group + static_cast<int64_t>(i) - 1;  // heads
@@ -220,6 +221,7 @@ void ListLatent(const ModelConfig& c, const std::string& prefix, LayerWeights& w
     part(plain, 0, w.k);
     part(values, plain, w.v);
   }
+  list.last().is_sensitive = true;
   list.Matrix(prefix + "o_proj", hidden, heads * values, Cut::kHeadColumns, w.o);
   list.last().of_head = values;
 }
@@ -241,7 +243,10 @@ void ListShapedAttention(const ModelConfig& c, const Names& names, int i, const 
   matrix(names.q, q, Cut::kHeadRows, w.q);
   if (c.has_own_kv(i)) {
     matrix(names.k, kv, Cut::kKvHeadRows, w.k);
-    if (!is_other || !c.other_heads.values_are_keys) matrix(names.v, kv, Cut::kKvHeadRows, w.v);
+    if (!is_other || !c.other_heads.values_are_keys) {
+      matrix(names.v, kv, Cut::kKvHeadRows, w.v);
+      list.last().is_sensitive = true;
+    }
   }
   norm(names.q_norm, w.q_gain);
   if (c.has_own_kv(i)) norm(names.k_norm, w.k_gain);
@@ -290,6 +295,14 @@ void ListAttention(const ModelConfig& c, const Names& names, int i, const std::s
   }
 }
 
+// Whether the last product of layer `i`'s MLP counts as sensitive to rounding: in the first and the
+// last eighth of the layers and in a third of those between, as in llama.cpp's mixtures of
+// k-quants. All layers would gain nothing more (docs/performance.md, "What a format loses").
+bool EndsSensitively(int i, int num_layers) {
+  const int eighth = num_layers / 8;
+  return i < eighth || i >= num_layers - eighth || (i - eighth) % 3 == 2;
+}
+
 void ListDense(const ModelConfig& c, const Names& names, int i, const std::string& layer,
                LayerWeights& w, Lister& list) {
   const bool is_wide = c.has_wide_mlp(i);
@@ -307,6 +320,7 @@ void ListDense(const ModelConfig& c, const Names& names, int i, const std::strin
     if (c.gated) matrix(names.up, inner, hidden, Cut::kInnerRows, w.up);
   }
   matrix(names.down, hidden, inner, Cut::kInnerColumns, w.down);
+  list.last().is_sensitive = EndsSensitively(i, c.num_layers);
   if (!c.mlp_bias) return;
   list.Vector(absl::StrCat(prefix, names.gate, ".bias"), inner, Cut::kInnerRows, w.gate_bias);
   if (c.gated) {

@@ -12,38 +12,46 @@ using kernels::DType;
 using kernels::WeightType;
 
 // The head decides which token wins, so quantised schemes keep the vocabulary more exact than the
-// layers. A rounded router would pick other experts, so routers stay f32. Experts of fp8 are int8:
-// their launch reads the numbers of rows on the device.
+// layers. Four bits lose most in the matrices of values and in those that end MLPs. A rounded
+// router would pick other experts, so routers stay f32. Experts of fp8 are int8: their launch reads
+// the numbers of rows on the device.
 constexpr WeightScheme kSchemes[] = {
     {.dense = WeightType::kF32,
+     .sensitive = WeightType::kF32,
      .experts = WeightType::kF32,
      .vocabulary = WeightType::kF32,
      .router = WeightType::kF32,
      .activations = DType::kF32},
     {.dense = WeightType::kBF16,
+     .sensitive = WeightType::kBF16,
      .experts = WeightType::kBF16,
      .vocabulary = WeightType::kBF16,
      .router = WeightType::kBF16,
      .activations = DType::kBF16},
     {.dense = WeightType::kF16,
+     .sensitive = WeightType::kF16,
      .experts = WeightType::kF16,
      .vocabulary = WeightType::kF16,
      .router = WeightType::kF16,
      .activations = DType::kF16},
     {.dense = WeightType::kInt8,
+     .sensitive = WeightType::kInt8,
      .experts = WeightType::kInt8,
      .vocabulary = WeightType::kInt8,
      .router = WeightType::kF32},
     {.dense = WeightType::kInt4,
+     .sensitive = WeightType::kInt8,
      .experts = WeightType::kInt4,
      .vocabulary = WeightType::kInt8,
      .router = WeightType::kF32},
     {.dense = WeightType::kFp8,
+     .sensitive = WeightType::kFp8,
      .experts = WeightType::kInt8,
      .vocabulary = WeightType::kBF16,
      .router = WeightType::kF32,
      .needs = "CUDA devices of compute capability 9.0"},
     {.dense = WeightType::kStored,
+     .sensitive = WeightType::kStored,
      .experts = WeightType::kStored,
      .vocabulary = WeightType::kStored,
      .router = WeightType::kF32,

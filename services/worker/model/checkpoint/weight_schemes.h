@@ -16,6 +16,7 @@ namespace continuo::model {
 // f32 in every scheme.
 struct WeightScheme {
   kernels::WeightType dense;       // attention's and dense MLPs' matrices; names the scheme
+  kernels::WeightType sensitive;   // those of values, and the last ones of some dense MLPs
   kernels::WeightType experts;     // matrices of experts
   kernels::WeightType vocabulary;  // embedding and head
   kernels::WeightType router;      // router of a layer of experts

@@ -53,7 +53,8 @@ kernels::WeightType TypeOf(const WeightSpec& spec, const WeightScheme& scheme) {
   if (spec.is_router) return scheme.router;
   if (spec.cut == Cut::kVocabRows || spec.is_table) return scheme.vocabulary;
   const bool is_expert = spec.cut == Cut::kExpertRows || spec.cut == Cut::kExpertColumns;
-  return is_expert ? scheme.experts : scheme.dense;
+  if (is_expert) return scheme.experts;
+  return spec.is_sensitive ? scheme.sensitive : scheme.dense;
 }
 
 // A tensor's format and size on the device, before it has memory.

@@ -186,11 +186,12 @@ struct WeightSpec {
   kernels::Tensor* joined_vector = nullptr;
   // The specs that follow one another with this place are its rows, on every device.
   kernels::Tensor* stacked_vector = nullptr;
-  bool is_router = false;    // of experts
-  bool is_table = false;     // its rows are looked up
-  bool less_one = false;     // a gain that is stored minus one
-  bool is_log_rate = false;  // a vector is stored as ln(-x)
-  float scale = 1;           // factor of a bias or gain
+  bool is_router = false;     // of experts
+  bool is_sensitive = false;  // to rounding: WeightScheme::sensitive
+  bool is_table = false;      // its rows are looked up
+  bool less_one = false;      // a gain that is stored minus one
+  bool is_log_rate = false;   // a vector is stored as ln(-x)
+  float scale = 1;            // factor of a bias or gain
 };
 
 // Returns every tensor that the model reads, in reading order; those of one stored tensor follow

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/math/bfloat16.h"
 #include "services/base/check.h"
 #include "services/worker/model/load/model_loader.h"
 #include "tests/testing/tiny_model.h"
@@ -319,19 +323,60 @@ inline void CheckTwoRanks(const RankCase& c) {
   }
 }
 
-// The CPU rounds activations to int8 as well, so a model has the same weights but not the same
-// products. The bounds are between what that does to models of this size, some hundredths in the
-// mean and a third at most, and what other weights do, which is about 1.
+// Makes each matrix of a model integers from -7 to 7 times a power of two, which every format
+// keeps.
+inline void RoundToSteps(const TinyModel& files) {
+  std::string file = files.Read("model.safetensors");
+  uint64_t size = 0;
+  std::memcpy(&size, file.data(), sizeof(size));
+  const auto header = nlohmann::json::parse(file.substr(sizeof(size), size));
+  for (const auto& [name, tensor] : header.items()) {
+    if (!tensor.contains("shape") || tensor["shape"].size() != 2) continue;
+    const bool is_bf16 = tensor["dtype"] == "BF16";
+    const size_t bytes = is_bf16 ? 2 : 4, begin = tensor["data_offsets"][0],
+                 end = tensor["data_offsets"][1];
+    char* const data = file.data() + sizeof(size) + size;
+    std::vector<float> values;
+    for (size_t at = begin; at < end; at += bytes) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, data + at, bytes);
+      values.push_back(is_bf16 ? kernels::FromBF16(static_cast<uint16_t>(bits))
+                               : std::bit_cast<float>(bits));
+    }
+    float largest = 0;
+    for (const float value : values) largest = std::max(largest, std::fabs(value));
+    const float step = std::exp2(std::ceil(std::log2(largest / 7)));
+    for (size_t k = 0; k < values.size(); ++k) {
+      const float value = std::nearbyint(values[k] / step) * step;
+      const uint32_t bits = is_bf16 ? kernels::ToBF16(value) : std::bit_cast<uint32_t>(value);
+      std::memcpy(data + begin + k * bytes, &bits, bytes);
+    }
+  }
+  files.Write("model.safetensors", file);
+}
+
+// The devices' groups differ, so weights are such that both keep them, also where a K split cuts a
+// row into groups of 32. The CPU rounds activations to int8 as well: the bounds are between what
+// that does to models of this size, some hundredths in the mean and a third at most, and what other
+// weights do, which is about 1.
 inline void CheckQuantisedModels(const std::string& device) {
   for (const char* family : {"llama", "qwen2", "gemma2", "qwen3_moe"}) {
     for (const char* weights : {"int8", "int4"}) {
       SCOPED_TRACE(std::string(family) + " " + weights);
       for (const char* dtype : {"fp32", "bf16"}) {
-        const TinyModel files({.family = family, .dtype = dtype});
+        const TinyModel files({.family = family,
+                               .hidden_size = 256,
+                               .intermediate_size = 256,
+                               .num_heads = 8,
+                               .head_dim = 32,
+                               .dtype = dtype});
+        RoundToSteps(files);
         model::LoadedModel cpu = LoadOn(files, "cpu", false, "auto", weights);
         model::LoadedModel other = LoadOn(files, device, false, "auto", weights);
         EXPECT_EQ(other.weight_format, weights);
-        ExpectScoresNear(Scores(other), Scores(cpu), 0.5, 0.06);
+        // A router that chooses otherwise now and then moves a score by more.
+        const double largest = cpu.config.experts.num_experts > 0 ? 1 : 0.5;
+        ExpectScoresNear(Scores(other), Scores(cpu), largest, 0.06);
       }
     }
   }

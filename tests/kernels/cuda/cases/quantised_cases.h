@@ -7,14 +7,14 @@
 
 #include "gtest/gtest.h"
 #include "kernels/device.h"
+#include "kernels/host/group_rounding.h"
 #include "tests/kernels/cuda/cases/product_cases.h"
 #include "tests/kernels/cuda/device_tensor.h"
 #include "tests/kernels/cuda/sampled.h"
 #include "tests/kernels/host_tensor.h"
-#include "tests/kernels/packed_weight.h"
 
 // Ops with int8 and int4 weights of a Device whose memory the host does not read, beside the
-// numbers that the CPU makes of the same weights. The cases run on whatever is linked: the shim or
+// numbers that the weights are rounded to. The cases run on whatever is linked: the shim or
 // a device.
 namespace continuo::testing {
 
@@ -49,24 +49,27 @@ class DeviceWeight {
   kernels::Weight weight_;
 };
 
-// Returns the values that the CPU makes of a matrix whose K splits are packed one by one.
-inline Matrix Quantised(kernels::Device& cpu, kernels::WeightType type, const HostTensor& matrix,
+// Returns the values of a matrix whose groups are rounded, anew in each K split.
+inline Matrix Quantised(kernels::WeightType type, const HostTensor& matrix,
                         const std::vector<int64_t>& split_begin) {
-  const int64_t rows = matrix.tensor().rows(), k = matrix.tensor().cols();
+  const bool is_int4 = type == kernels::WeightType::kInt4;
+  const auto format =
+      is_int4 ? kernels::WeightFormat::kInt4Panels : kernels::WeightFormat::kInt8Panels;
+  const int64_t k = matrix.tensor().cols(), group = kernels::host::GroupSize(format);
   const Matrix all = matrix.matrix();
   Matrix result(all.size());
-  for (size_t i = 0; i + 1 < split_begin.size(); ++i) {
-    const int64_t begin = split_begin[i], size = split_begin[i + 1] - begin;
-    if (size == 0) continue;
-    HostTensor piece(kernels::DType::kF32, rows, size);
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < size; ++c) {
-        piece.Set(r * size + c, static_cast<float>(all[r * k + begin + c]));
+  for (int64_t row = 0; row < matrix.tensor().rows(); ++row) {
+    for (size_t i = 0; i + 1 < split_begin.size(); ++i) {
+      for (int64_t c = split_begin[i]; c < split_begin[i + 1]; c += group) {
+        const auto n = static_cast<size_t>(std::min(group, split_begin[i + 1] - c));
+        const auto first = static_cast<size_t>(row * k + c);
+        std::vector<float> x(n);
+        for (size_t j = 0; j < n; ++j) x[j] = static_cast<float>(all[first + j]);
+        std::vector<int32_t> rounded(n);
+        const float scale =
+            kernels::host::RoundGroup(format, x.data(), static_cast<int64_t>(n), rounded.data());
+        for (size_t j = 0; j < n; ++j) result[first + j] = scale * static_cast<float>(rounded[j]);
       }
-    }
-    const Matrix values = PackedWeight(cpu, type, piece).Unpacked(cpu);
-    for (int64_t r = 0; r < rows; ++r) {
-      std::copy_n(values.begin() + r * size, size, result.begin() + r * k + begin);
     }
   }
   return result;
@@ -130,12 +133,12 @@ inline void CheckExactProducts(kernels::Device& b, const std::vector<int64_t>& r
 }
 
 // Checks an embedding's table: its numbers to the bit.
-inline void CheckQuantisedEmbed(kernels::Device& b, kernels::Device& cpu, kernels::WeightType type,
-                                const HostTensor& w, const kernels::Weight& table) {
+inline void CheckQuantisedEmbed(kernels::Device& b, kernels::WeightType type, const HostTensor& w,
+                                const kernels::Weight& table) {
   constexpr int kFirst = 2;
   const int64_t rows = w.tensor().rows(), k = w.tensor().cols();
   const std::vector<int64_t> named = {1, rows - 1, 0, rows / 2};
-  const Matrix values = Quantised(cpu, type, RowsOf(w, named), {0, k});
+  const Matrix values = Quantised(type, RowsOf(w, named), {0, k});
   std::vector<int32_t> ids = {kFirst - 1};  // another rank's
   for (const int64_t row : named) ids.push_back(static_cast<int32_t>(row) + kFirst);
   const auto n = static_cast<int64_t>(ids.size());
@@ -149,12 +152,11 @@ inline void CheckQuantisedEmbed(kernels::Device& b, kernels::Device& cpu, kernel
   EXPECT_TRUE(found.Get().SameBits(expected)) << kernels::NameOf(type) << " table of " << rows;
 }
 
-// Checks products with the numbers that the CPU rounds weights to. Without a bias, `wide_from` rows
+// Checks products with the numbers that weights are rounded to. Without a bias, `wide_from` rows
 // and more are multiplied with those numbers in bf16.
-inline void CheckQuantised(kernels::Device& b, kernels::Device& cpu,
-                           const std::vector<int64_t>& row_counts, int64_t columns,
-                           const std::vector<int64_t>& split_begin, int64_t wide_from = kAll,
-                           int64_t most_checked = kAll) {
+inline void CheckQuantised(kernels::Device& b, const std::vector<int64_t>& row_counts,
+                           int64_t columns, const std::vector<int64_t>& split_begin,
+                           int64_t wide_from = kAll, int64_t most_checked = kAll) {
   const int64_t k = split_begin.back();
   for (const kernels::WeightType type : {kernels::WeightType::kInt8, kernels::WeightType::kInt4}) {
     Random random(31);
@@ -172,8 +174,8 @@ inline void CheckQuantised(kernels::Device& b, kernels::Device& cpu,
       const Sample some(rows, columns, most_checked, random);
       const Matrix some_x = RowsOf(x, some.rows).matrix();
       const HostTensor some_w = RowsOf(w, some.columns);
-      const Matrix values = Quantised(cpu, type, some_w, {0, k});
-      const Matrix of_splits = Quantised(cpu, type, some_w, split_begin);
+      const Matrix values = Quantised(type, some_w, {0, k});
+      const Matrix of_splits = Quantised(type, some_w, split_begin);
       const auto product = [&](const Matrix& numbers, const Matrix& added) {
         return ReferenceMatMul(some_x, numbers, added, static_cast<int64_t>(some.rows.size()),
                                static_cast<int64_t>(some.columns.size()), k);
@@ -193,7 +195,7 @@ inline void CheckQuantised(kernels::Device& b, kernels::Device& cpu,
       }
       if (::testing::Test::HasFailure()) return;
     }
-    CheckQuantisedEmbed(b, cpu, type, w, whole.weight());
+    CheckQuantisedEmbed(b, type, w, whole.weight());
   }
 }
 

@@ -149,9 +149,7 @@ struct Loaded {
   std::unique_ptr<Weights> weights;
 };
 
-Loaded Load(const TinyModel& model, int rank, int size, kernels::DType dtype) {
-  const kernels::WeightType type =
-      dtype == kernels::DType::kBF16 ? kernels::WeightType::kBF16 : kernels::WeightType::kF32;
+Loaded Load(const TinyModel& model, int rank, int size, kernels::WeightType type) {
   Loaded loaded;
   loaded.config = *ReadModelConfig(model.dir());
   loaded.checkpoint = *Checkpoint::Open(model.dir());
@@ -160,6 +158,12 @@ Loaded Load(const TinyModel& model, int rank, int size, kernels::DType dtype) {
   loaded.weights = *Weights::Load(loaded.config, MakeShard(loaded.config, rank, size),
                                   loaded.checkpoint, type, *loaded.device);
   return loaded;
+}
+
+Loaded Load(const TinyModel& model, int rank, int size, kernels::DType dtype) {
+  return Load(
+      model, rank, size,
+      dtype == kernels::DType::kBF16 ? kernels::WeightType::kBF16 : kernels::WeightType::kF32);
 }
 
 std::vector<float> Values(const Loaded& loaded, const kernels::Tensor& tensor) {
@@ -294,6 +298,27 @@ TEST_F(WeightsTest, EachRankHoldsItsShareAndWhatIsReplicated) {
       }
       EXPECT_GE(sum, whole);
     }
+  }
+}
+
+TEST_F(WeightsTest, FourBitsKeepWhatIsSensitiveInEight) {
+  using kernels::WeightFormat;
+  // One file has the three matrices of heads apart, the other as one.
+  for (const std::string family : {"qwen2", "phi3"}) {
+    const TinyModel model({.family = family, .num_layers = 16});
+    const Loaded loaded = Load(model, 0, 1, kernels::WeightType::kInt4);
+    const ModelWeights& weights = loaded.weights->model();
+    EXPECT_EQ(weights.embedding.format, WeightFormat::kInt8Panels) << family;
+    std::vector<size_t> ends;  // in eight bits
+    for (size_t i = 0; i < weights.layers.size(); ++i) {
+      const LayerWeights& layer = weights.layers[i];
+      EXPECT_EQ(layer.v.format, WeightFormat::kInt8Panels) << family << " " << i;
+      for (const kernels::Weight* w : {&layer.q, &layer.k, &layer.o, &layer.gate, &layer.up}) {
+        EXPECT_EQ(w->format, WeightFormat::kInt4Panels) << family << " " << i;
+      }
+      if (layer.down.format == WeightFormat::kInt8Panels) ends.push_back(i);
+    }
+    EXPECT_THAT(ends, ElementsAre(0, 1, 4, 7, 10, 13, 14, 15)) << family;
   }
 }
 

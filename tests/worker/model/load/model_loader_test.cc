@@ -146,8 +146,8 @@ TEST(LoaderTest, QuantisedWeightsAreSmallerAndActivationsStay) {
     return static_cast<double>(loaded->ranks[0].weight_bytes);
   };
   const double bf16 = bytes("bf16");
-  EXPECT_NEAR(bytes("int8") / bf16, (1 + 4.0 / 128) / 2, 0.02);
-  EXPECT_LT(bytes("int4") / bf16, 0.35);  // the vocabulary is int8
+  EXPECT_NEAR(bytes("int8") / bf16, (1 + 4.0 / 64) / 2, 0.02);
+  EXPECT_LT(bytes("int4") / bf16, 0.4);  // the vocabulary and values are int8
   const TinyModel f32({.dtype = "fp32"});
   options = Options(f32);
   options.precision.weights = "int8";
