@@ -25,11 +25,11 @@ struct ScaleAndMinimum {
   float scale, minimum;
 };
 
-// Rounds n elements to integers from 0 to 15. Elements that already are integers times one scale, as
-// RoundGroup has it, keep their differences, and so do 0 to 15 times one scale above a minimum where
-// both are f16. Others are divided evenly between the least and the largest; scale and minimum are
-// then those with the least sum of squared errors. The scale is NaN where an element is not finite,
-// or a number beyond f16.
+// Rounds n elements to integers from 0 to 15. Elements that already are integers times one scale,
+// as RoundGroup has it, keep their differences, and so do 0 to 15 times one scale above a minimum
+// where both are f16. Others are divided evenly between the least and the largest; scale and
+// minimum are then those with the least sum of squared errors. The scale is NaN where an element is
+// not finite, or a number beyond f16.
 ScaleAndMinimum RoundGroupAboveMinimum(const float* x, int64_t n, int32_t* rounded);
 
 }  // namespace continuo::kernels::host

@@ -274,7 +274,7 @@ TEST_P(PanelsTest, QuantisedProductsMatchReference) {
         const Matrix expected = ReferenceMatMul(rounded, weights, bias.matrix(), rows, columns, k);
         Matrix ax = rounded, aw = weights;
         for (double& v : ax) v = std::fabs(v);
-        // What is added to a minimum may be twice as large as the group's largest element.
+        // The product that is added to a minimum may be twice as large as the largest element.
         for (int64_t c = 0; c < columns; ++c) {
           for (int64_t begin = 0; begin < k; begin += kGroups[type]) {
             const int64_t first = c * k + begin, end = c * k + std::min(k, begin + kGroups[type]);

@@ -20,7 +20,7 @@ using kernels::host::ScaleAndMinimum;
 
 float AsF16(float value) { return kernels::FromF16(kernels::ToF16(value)); }
 
-// What the integers of a group mean.
+// Rounds a group and returns the values that its integers stand for.
 std::vector<float> Meant(const std::vector<float>& x) {
   std::vector<int32_t> codes(x.size(), -1);
   const ScaleAndMinimum group =

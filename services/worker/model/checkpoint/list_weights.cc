@@ -295,9 +295,9 @@ void ListAttention(const ModelConfig& c, const Names& names, int i, const std::s
   }
 }
 
-// Whether the last product of layer `i`'s MLP counts as sensitive to rounding: in the first and the
-// last eighth of the layers and in a third of those between, as in llama.cpp's mixtures of
-// k-quants. All layers would gain nothing more (docs/performance.md, "What a format loses").
+// Returns whether the last product of layer `i`'s MLP counts as sensitive to rounding. It does in
+// the first and the last eighth of the layers and in a third of those between, as in llama.cpp's
+// mixtures of k-quants. Counting all layers gains nothing more (docs/decisions, 0612).
 bool EndsSensitively(int i, int num_layers) {
   const int eighth = num_layers / 8;
   return i < eighth || i >= num_layers - eighth || (i - eighth) % 3 == 2;
