@@ -12,6 +12,11 @@
 namespace continuo::kernels::host {
 namespace {
 
+// Rounds |x| < 2^22, ties to even.
+int32_t NearestInteger(float x) {
+  return std::bit_cast<int32_t>(x + kRoundShift) - std::bit_cast<int32_t>(kRoundShift);
+}
+
 // Rounds n elements to integers, with a scale that makes the largest `largest`.
 float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t highest,
             int32_t* rounded) {
@@ -31,10 +36,8 @@ float Round(const float* x, int64_t n, float largest, int32_t lowest, int32_t hi
       same_sides ? size : *std::find_if(x, x + n, [size](float v) { return std::fabs(v) == size; });
   if (std::fabs(top) < kSmallestScaled) return 0;
   const float inverse = largest / top;
-  constexpr int32_t kShiftBits = std::bit_cast<int32_t>(kRoundShift);
   for (int64_t i = 0; i < n; ++i) {
-    const int32_t value = std::bit_cast<int32_t>(x[i] * inverse + kRoundShift) - kShiftBits;
-    rounded[i] = std::clamp(value, lowest, highest);
+    rounded[i] = std::clamp(NearestInteger(x[i] * inverse), lowest, highest);
   }
   return top / largest;
 }
@@ -145,9 +148,7 @@ ScaleAndMinimum RoundGroupAboveMinimum(const float* x, int64_t n, int32_t* round
   if (!(range >= kSmallestScaled)) return AsF16(0, low);
   const float inverse = kHighestCode / range;
   for (int64_t i = 0; i < n; ++i) {
-    constexpr int32_t kShiftBits = std::bit_cast<int32_t>(kRoundShift);
-    const int32_t code = std::bit_cast<int32_t>((x[i] - low) * inverse + kRoundShift) - kShiftBits;
-    rounded[i] = std::clamp(code, 0, kHighestCode);
+    rounded[i] = std::clamp(NearestInteger((x[i] - low) * inverse), 0, kHighestCode);
   }
   return FitLine(x, n, rounded);
 }
