@@ -89,21 +89,22 @@ class WeightedRoundRobinTest(unittest.TestCase):
         raise AssertionError("it was not refused")
 
     def received(self, workers, number):
-        before = [filled_cache.num_ended(w) for w in workers]
+        before = [filled_cache.num_ended(w, "INVALID_ARGUMENT") for w in workers]
         for _ in range(number):
             self.assertEqual(self.call(), grpc.StatusCode.INVALID_ARGUMENT)
-        return [filled_cache.num_ended(w) - b for w, b in zip(workers, before)]
+        return [filled_cache.num_ended(w, "INVALID_ARGUMENT") - b for w, b in zip(workers, before)]
 
-    def expect_shares(self, workers, reports, number, fill):
+    def expect_shares(self, workers, reports, number):
         """Calls until a round of them goes by the weights that are told meanwhile, and returns the shares. A client
         makes its weights anew by a timer, so that a busy machine may need some rounds."""
         for _ in range(8):
-            fill(len(workers))
             self.received(workers, 40)  # each tells its load in the trailers, if it is read there
             for report in reports:
                 report.await_more(4)
             first = [len(report.utilizations) - 1 for report in reports]
             received = self.received(workers, number)
+            for holder in self.held[:len(workers)]:
+                holder.check()
             weights = [report.weight(f) for report, f in zip(reports, first)]
             shares = [w / sum(weights) for w in weights]
             print([f"{r:.0f} of {number}, by 1 / utilization {s * number:.0f}" for r, s in zip(received, shares)])
@@ -115,28 +116,19 @@ class WeightedRoundRobinTest(unittest.TestCase):
         reports = [Reports(worker) for worker in self.workers]
         self.connect(out_of_band=True)
         self.call()
-        held = []
-
-        def fill(number):
-            """Holds the shares of the first workers, where no stream does that yet."""
-            held[number:] = []
-            for i, (worker, share) in enumerate(zip(self.workers[:number], SHARES)):
-                if i >= len(held):
-                    held.append(filled_cache.hold(worker, int(CONTEXT * share)))
-                elif not held[i][1].is_alive():
-                    held[i] = filled_cache.hold(worker, int(CONTEXT * share))
-
-        shares = self.expect_shares(self.workers, reports, 700, fill)
+        self.held = [filled_cache.Held(worker, int(CONTEXT * share))
+                     for worker, share in zip(self.workers, SHARES)]
+        shares = self.expect_shares(self.workers, reports, 700)
         self.assertGreater(shares[2], 1.5 * shares[0])
         self.workers[2].kill()
         while self.call() != grpc.StatusCode.INVALID_ARGUMENT:
             pass  # what was on its way to the dead worker
         for out_of_band in (True, False):
             self.connect(out_of_band)
-            shares = self.expect_shares(self.workers[:2], reports[:2], 300, fill)
+            shares = self.expect_shares(self.workers[:2], reports[:2], 300)
             self.assertGreater(shares[1], 1.2 * shares[0])
-        for call, _ in held:
-            call.cancel()
+        for holder in self.held[:2]:
+            holder.release()
         for report in reports:
             report.call.cancel()
 
