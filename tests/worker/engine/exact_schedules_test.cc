@@ -22,6 +22,7 @@
 #include "kernels/device.h"
 #include "nlohmann/json.hpp"
 #include "services/worker/model/description/family.h"
+#include "tests/testing/quantised_model.h"
 #include "tests/testing/shared_data.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_adapter.h"
@@ -54,6 +55,15 @@ Flags flags;
 constexpr int kFew = 2;
 nlohmann::json report = nlohmann::json::array();
 
+// Returns the instruction sets that this build and machine have.
+std::vector<std::string> Isas() {
+  std::vector<std::string> isas;
+  for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
+    if (kernels::MakeDevice({.isa = isa}).ok()) isas.emplace_back(isa);
+  }
+  return isas;
+}
+
 struct Case {
   std::string isa;
   Format format;
@@ -62,11 +72,9 @@ struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.Name(); }
 };
 
-// Returns the instruction sets that this build and machine have.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* isa : {"scalar", "avx2", "avx512", "avx512_bf16", "neon"}) {
-    if (!kernels::MakeDevice({.isa = isa}).ok()) continue;
+  for (const std::string& isa : Isas()) {
     for (const Format& format : kFormats) cases.push_back({isa, format});
   }
   return cases;
@@ -157,6 +165,30 @@ std::vector<std::string> FamilyTypes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ExactFamiliesTest, ::testing::ValuesIn(FamilyTypes()),
+                         [](const auto& info) { return info.param; });
+
+// Checkpoints whose integers are computed with as they are stored.
+class ExactStoredTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ExactStoredTest, EveryAnswerIsThatOfTheRequestAlone) {
+  SimulationTally tally;
+  for (const std::string& format : testing::QuantisedFormats()) {
+    if (!testing::KeepsIntegers(format)) continue;
+    const testing::QuantisedModel files(
+        {.format = format, .intermediate_size = 128, .context_length = 1024});
+    const auto model = RealModel::Load({.source = {.dir = files.dir()},
+                                        .precision = {.weights = "stored"},
+                                        .device = {.isa = GetParam()}});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const uint32_t first = flags.first_seed;
+    for (uint32_t seed = first; seed < first + 4; ++seed) {
+      EXPECT_EQ(Simulation(seed, &tally, model->get()).Run(), "") << format << ", seed " << seed;
+    }
+  }
+  EXPECT_GT(tally.tokens, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, ExactStoredTest, ::testing::ValuesIn(Isas()),
                          [](const auto& info) { return info.param; });
 
 // Encoders, by model_type; Gemma 3's text model is one where its configuration says so.
