@@ -72,11 +72,11 @@ setup_sentence_transformers() {
 
 setup_llama() {
   local folder=$out/llama
-  [ -x "$folder/usr/bin/llama-server" ] && return
+  [ -x "$folder/usr/bin/llama-server" ] && [ -x "$folder/usr/bin/llama-perplexity" ] && return
   command -v debootstrap >/dev/null || { echo "peers: llama.cpp needs debootstrap" >&2; exit 1; }
   echo "peers: llama.cpp"
   rm -rf "$folder"
-  debootstrap --variant=minbase --include=llama.cpp-tools unstable "$folder" \
+  debootstrap --variant=minbase --include=llama.cpp-tools,llama.cpp-tools-extra unstable "$folder" \
     >"$out/llama.log" 2>&1 || { tail -5 "$out/llama.log" >&2; rm -rf "$folder"; exit 1; }
 }
 
