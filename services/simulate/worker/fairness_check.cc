@@ -8,12 +8,12 @@
 
 namespace continuo::simulate {
 
-absl::Status FairnessCheck::OnStep(const std::map<std::string, int64_t>& tokens,
+absl::Status FairnessCheck::OnStep(const std::map<std::string, Tokens>& tokens,
                                    const std::set<std::string>& live,
                                    const std::set<std::string>& waiting) {
   const auto of = [&](const std::string& tenant) {
     const auto at = tokens.find(tenant);
-    return at == tokens.end() ? 0 : at->second;
+    return at == tokens.end() ? Tokens() : at->second;
   };
   std::erase_if(pairs_, [&](const auto& entry) {
     return !live.contains(entry.first.first) || !live.contains(entry.first.second);
@@ -27,7 +27,9 @@ absl::Status FairnessCheck::OnStep(const std::map<std::string, int64_t>& tokens,
         pair.least = -slack_ + std::min<int64_t>(0, pair.ahead);
       }
       pair.waits = waits;
-      pair.ahead += of(*a) - of(*b);
+      pair.ahead += of(*a).all - of(*b).all;
+      pair.most += of(*a).migrated;
+      pair.least -= of(*b).migrated;
       if (!waits || (pair.ahead <= pair.most && pair.ahead >= pair.least)) continue;
       return absl::InternalError(absl::StrCat(
           "tenants \"", *a, "\" and \"", *b, "\" both wait, and the first is ", pair.ahead,

@@ -13,15 +13,20 @@ namespace continuo::simulate {
 
 // Checks that of two tenants who both have requests waiting at a worker none falls behind by more
 // than `slack` tokens. Tokens count since both have requests there, waiting or not: a tenant that
-// got less meanwhile may catch up first. Not thread-safe.
+// got less meanwhile may catch up first. Migrated requests come before all others, so their tokens
+// come on top of the slack. Not thread-safe.
 class FairnessCheck {
  public:
+  struct Tokens {
+    int64_t all = 0, migrated = 0;
+  };
+
   explicit FairnessCheck(int64_t slack) : slack_(slack) {}
 
   // A step of the worker has ended. `tokens` are those that it computed, by tenant; when it began,
   // `live` had requests at the worker, and of these `waiting` had some in the queue. Returns
   // Internal if one that waits is too far behind another one.
-  absl::Status OnStep(const std::map<std::string, int64_t>& tokens,
+  absl::Status OnStep(const std::map<std::string, Tokens>& tokens,
                       const std::set<std::string>& live, const std::set<std::string>& waiting);
 
  private:

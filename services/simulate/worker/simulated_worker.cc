@@ -28,6 +28,13 @@ absl::Status Draining() {
 
 absl::Status ConnectionReset() { return absl::UnavailableError("Connection reset by peer"); }
 
+// What tells CheckFairness, in the records of steps, whose a request is and whether it was
+// migrated.
+constexpr char kMigrated = '+', kOwn = '-';
+std::string LabelOf(const engine::Request& request) {
+  return absl::StrCat(std::string(1, request.is_migration ? kMigrated : kOwn), request.tenant);
+}
+
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(int number, bool runs, const profile::WorkerProfile* profile,
@@ -81,6 +88,7 @@ void SimulatedWorker::Receive(std::shared_ptr<WorkerStream> stream,
   auto& [r, call] = *prepared;
   call.stream = stream;
   r.is_migration = is_migration;
+  r.label = LabelOf(r);
   r.deadline = clock_.Now() + time_left;
   call.accepted.set_worker(name_);
 
@@ -238,9 +246,11 @@ void SimulatedWorker::CheckFairness() {
   WorkerProcess& p = *process_;
   engine::StepRecord record;
   p.scheduler.Describe(record);
-  std::map<std::string, int64_t> tokens;
+  std::map<std::string, FairnessCheck::Tokens> tokens;
   for (const engine::StepRecord::SequenceRow& row : record.sequences) {
-    tokens[row.label] += row.new_tokens;
+    FairnessCheck::Tokens& of_tenant = tokens[row.label.substr(1)];
+    of_tenant.all += row.new_tokens;
+    if (row.label[0] == kMigrated) of_tenant.migrated += row.new_tokens;
   }
   const absl::Status fair = p.fairness.OnStep(tokens, p.live, p.waiting);
   if (p.fault.ok()) p.fault = fair;

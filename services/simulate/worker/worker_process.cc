@@ -43,8 +43,8 @@ class ProfileExecutor : public model::Executor, public Clock {
 };
 
 // Tenants take turns by tokens computed, up to a burst and a slack of a step each (TenantShares).
-// Migrations, which come first, and requests that run when others come add to that: about as many
-// tokens as the cache holds, twice. A tenant that starves falls behind without end.
+// Requests that run when others come add to that: about as many tokens as the cache holds, twice. A
+// tenant that starves falls behind without end.
 int64_t FairnessSlack(const engine::EngineOptions& options) {
   return 8 * int64_t{options.max_batch_tokens} +
          2 * int64_t{options.num_blocks} * options.block_size;
@@ -71,7 +71,7 @@ absl::StatusOr<std::pair<engine::Request, WorkerProcess::Call>> WorkerProcess::P
   const v1::GenerateResponse& received = request.continuation().received();
   engine::Request r;
   r.id = next_id++;
-  r.tenant = r.label = context.tenant;
+  r.tenant = context.tenant;
   r.prompt.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
   r.num_sequences = std::max<int>(1, static_cast<int>(request.sampling().num_sequences()));
   r.max_tokens = static_cast<int>(request.stopping().max_tokens());
