@@ -8,7 +8,7 @@
 The model is SmolLM2-135M-Instruct (scripts/real_model.sh --folder). fp32, bf16, int8 and int4 are values of
 --weights on its folder, kv-int8 is int8 keys and values beside fp32 weights, FORMAT+bf16 has activations in bf16 as
 for a checkpoint of that type. Other names are types of GGUF files (gguf_types.py), which the worker reads with
---weights=auto. --peer scores the same chunks of the GGUF files by llama.cpp's llama-perplexity, too.
+--weights=auto. --peer scores the same chunks of the GGUF files by llama.cpp's llama-perplexity, too (as root).
 
 The text is cut into chunks of --chunk tokens, which share nothing. Each token but a chunk's first counts; beside
 llama.cpp, which wants some context, those of the second half. A ratio to fp32 has the bounds of 95 of 100 drawings
@@ -23,6 +23,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -137,15 +138,18 @@ def score(form, options):
 
 def score_by_peer(form, options):
     """llama-perplexity's figure for the same text, of the second halves of as many chunks."""
-    program = gguf_types.llama_program("llama-perplexity")
-    if program is None:
+    if not (gguf_types.LLAMA / "usr/bin/llama-perplexity").exists():
         raise RuntimeError("llama-perplexity is missing: tests/bench/peers/setup.sh llama.cpp")
     model, _ = place(form, options)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as text:
-        text.write(options.text.read_text(encoding="utf-8")[:options.tokens * 8])
-        text.flush()
-        done = subprocess.run([*program, "-m", str(model), "-f", text.name, "-c", str(options.chunk), "-t",
-                               str(options.threads), "--chunks", str(options.tokens // options.chunk)],
+    # In a root of its own it finds its backends, the one for this processor among them.
+    with tempfile.TemporaryDirectory(dir=gguf_types.LLAMA / "tmp") as folder:
+        folder = pathlib.Path(folder)
+        shutil.copy(model, folder / "model.gguf")
+        (folder / "text").write_text(options.text.read_text(encoding="utf-8")[:options.tokens * 8], encoding="utf-8")
+        inside = pathlib.Path("/") / folder.relative_to(gguf_types.LLAMA)
+        done = subprocess.run(["chroot", gguf_types.LLAMA, "/usr/bin/llama-perplexity", "-m", inside / "model.gguf",
+                               "-f", inside / "text", "-c", str(options.chunk), "-t", str(options.threads),
+                               "--chunks", str(options.tokens // options.chunk)],
                               capture_output=True, text=True, timeout=7200, check=False)
     found = re.search(r"Final estimate: PPL = ([0-9.]+) \+/- ([0-9.]+)", done.stdout + done.stderr)
     if found is None:

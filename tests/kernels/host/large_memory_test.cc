@@ -82,9 +82,9 @@ TEST(LargeMemoryTest, NothingStaysMapped) {
 }
 
 TEST(LargeMemoryTest, HugePagesAreAskedFor) {
-  if (!HasHugePages()) GTEST_SKIP() << "Linux has none here";
+  const bool are_there = HasHugePages();  // a kernel without them refuses, which changes nothing
   void* const large = MapMemory(kHugePage);
-  EXPECT_TRUE(AsksForHugePages(large));
+  EXPECT_EQ(AsksForHugePages(large), are_there);
   UnmapMemory(large, kHugePage);
   // Whole pages within the bytes alone are asked for.
   auto* const plain = static_cast<char*>(
@@ -95,7 +95,7 @@ TEST(LargeMemoryTest, HugePagesAreAskedFor) {
   AskForHugePages(aligned + 1, kHugePage);
   EXPECT_FALSE(AsksForHugePages(aligned));
   AskForHugePages(aligned, kHugePage);
-  EXPECT_TRUE(AsksForHugePages(aligned));
+  EXPECT_EQ(AsksForHugePages(aligned), are_there);
   munmap(plain, 3 * kHugePage);
 }
 
