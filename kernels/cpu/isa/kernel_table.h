@@ -52,7 +52,7 @@ struct PanelGroups {
 };
 
 // out[i * out_stride + j] = x row i · packed row j, over one K split of k elements. Rows of x are
-// bf16 elements, or int8 elements beside a scale and a sum for each group.
+// bf16 elements, or int8 elements beside three numbers for each group.
 //
 // bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
 // as integers, exactly; that sum becomes f32 and is multiplied by the weights' scale, then by the
@@ -64,8 +64,11 @@ struct PanelBlock {
   size_t out_stride;
   const uint8_t* x;
   size_t x_stride;        // bytes
-  const float* x_scales;  // [num_rows, group_stride]
-  const int32_t* x_sums;  // [num_rows, group_stride]: sums of the groups' elements
+  // Of each group and row, [groups, group_stride]: the scale, the sum of the elements, and that sum
+  // times the scale.
+  const float* x_scales;
+  const int32_t* x_sums;
+  const float* x_scaled_sums;
   size_t group_stride;
   size_t num_rows;
   const uint8_t* w;     // the split in the first panel

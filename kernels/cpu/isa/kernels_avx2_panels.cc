@@ -64,7 +64,7 @@ struct QuantTile : QuantLayout<kBits, 1024> {
       const GroupNumbers numbers = NumbersOf<Words>(*t.groups, unit, in_unit, room);
       __m256i acc[kM][2];
       UNROLL for (size_t i = 0; i < kM; ++i) {
-        const int32_t start = -offset * t.x_sums[i * t.group_stride + group];
+        const int32_t start = -offset * t.x_sums[group * t.group_stride + i];
         acc[i][0] = acc[i][1] = _mm256_set1_epi32(start);
       }
       const uint8_t* x = t.x + k;
@@ -93,11 +93,11 @@ struct QuantTile : QuantLayout<kBits, 1024> {
         const __m256 scales = _mm256_loadu_ps(numbers.scales + 8 * half);
         UNROLL for (size_t i = 0; i < kM; ++i) {
           float* out = t.out + i * t.out_stride + 8 * half;
-          const float x_scale = t.x_scales[i * t.group_stride + group];
+          const float x_scale = t.x_scales[group * t.group_stride + i];
           __m256 product = _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(acc[i][half]), scales),
                                          _mm256_set1_ps(x_scale));
           if (has_minimum) {
-            const float sum = static_cast<float>(t.x_sums[i * t.group_stride + group]) * x_scale;
+            const float sum = t.x_scaled_sums[group * t.group_stride + i];
             const __m256 minima = _mm256_loadu_ps(numbers.minima + 8 * half);
             product = _mm256_add_ps(product, _mm256_mul_ps(minima, _mm256_set1_ps(sum)));
           }

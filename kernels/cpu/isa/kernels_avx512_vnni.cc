@@ -34,7 +34,7 @@ struct QuantTile : QuantLayout<kBits, 512> {
 
   // Computes the integer sums of one group, then adds them to `out`, scaled. It is a function of
   // its own, since GCC 12 copies the accumulators if a loop over groups is around it.
-  template <size_t kM, size_t kP, bool kFirst>
+  template <size_t kM, size_t kP, bool kFirst, bool kMinimum>
   __attribute__((noinline)) static void AddGroup(const TileArgs& t, const GroupNumbers* numbers,
                                                  const uint8_t* runs, const uint8_t* group_x,
                                                  size_t group, size_t bytes) {
@@ -42,11 +42,11 @@ struct QuantTile : QuantLayout<kBits, 512> {
     UNROLL for (size_t p = 0; p < kP; ++p) w[p] = runs + p * t.panel_stride;
     XRows<kM> x(group_x, t.x_stride);
     __m512i acc[kM][kP];
-    const bool has_minimum = numbers[0].minima != nullptr;
-    const int32_t offset = kBits == 8 || kTable ? 128 : has_minimum ? 0 : 8;
+    constexpr int32_t kOffset = kBits == 8 || kTable ? 128 : kMinimum ? 0 : 8;
+    const int32_t* const x_sums = t.x_sums + group * t.group_stride;
     UNROLL for (size_t i = 0; i < kM; ++i) {
-      const int32_t sum = t.x_sums[i * t.group_stride + group];
-      const __m512i start = _mm512_set1_epi32(-offset * sum);
+      const __m512i start =
+          kOffset == 0 ? _mm512_setzero_si512() : _mm512_set1_epi32(-kOffset * x_sums[i]);
       UNROLL for (size_t p = 0; p < kP; ++p) acc[i][p] = start;
     }
     const size_t ahead = t.ahead;
@@ -75,41 +75,43 @@ struct QuantTile : QuantLayout<kBits, 512> {
         if (kBits == 4) AddProducts<kP>(acc[i], high, x.Row(i) + 4);
       }
     }
-    if (has_minimum) {
-      Finish<kM, kP, kFirst, true>(t, numbers, group, acc);
-    } else {
-      Finish<kM, kP, kFirst, false>(t, numbers, group, acc);
-    }
+    Finish<kM, kP, kFirst, kMinimum>(t, numbers, group, acc);
   }
 
   template <size_t kM, size_t kP, bool kFirst, bool kMinimum>
   INLINE static void Finish(const TileArgs& t, const GroupNumbers* numbers, size_t group,
                             const __m512i (&acc)[kM][kP]) {
-    const float* x_scales = t.x_scales + group;
-    const int32_t* x_sums = t.x_sums + group;
+    // These are read before `out` is written, which they might lie in as far as the compiler knows.
+    const float* const x_scales = t.x_scales + group * t.group_stride;
+    const float* const x_sums = t.x_scaled_sums + group * t.group_stride;
+    __m512 scales[kP], minima[kP];
+    UNROLL for (size_t p = 0; p < kP; ++p) {
+      scales[p] = _mm512_loadu_ps(numbers[p].scales);
+      minima[p] = kMinimum ? _mm512_loadu_ps(numbers[p].minima) : _mm512_setzero_ps();
+    }
     float* out = t.out;
-    UNROLL for (size_t i = 0; i < kM; ++i) {
-      const __m512 x_scale = _mm512_set1_ps(*x_scales);
-      const __m512 x_sum = _mm512_set1_ps(static_cast<float>(*x_sums) * *x_scales);
+    const size_t out_stride = t.out_stride;
+    UNROLL for (size_t i = 0; i < kM; ++i, out += out_stride) {
+      const __m512 x_scale = _mm512_set1_ps(x_scales[i]);
+      const __m512 x_sum = _mm512_set1_ps(x_sums[i]);
       UNROLL for (size_t p = 0; p < kP; ++p) {
-        const __m512 scales = _mm512_loadu_ps(numbers[p].scales);
         __m512 product =
-            _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(acc[i][p]), scales), x_scale);
-        if (kMinimum) {
-          const __m512 minima = _mm512_loadu_ps(numbers[p].minima);
-          product = _mm512_add_ps(product, _mm512_mul_ps(minima, x_sum));
-        }
+            _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(acc[i][p]), scales[p]), x_scale);
+        if (kMinimum) product = _mm512_add_ps(product, _mm512_mul_ps(minima[p], x_sum));
         float* const to = out + p * kPanelColumns;
         _mm512_storeu_ps(to, kFirst ? product : _mm512_add_ps(_mm512_loadu_ps(to), product));
       }
-      x_scales += t.group_stride;
-      x_sums += t.group_stride;
-      out += t.out_stride;
     }
   }
 
   template <size_t kM, size_t kP>
   static void Tile(const TileArgs& t) {
+    if (t.groups->format.has_minimum) return AddGroups<kM, kP, true>(t);
+    AddGroups<kM, kP, false>(t);
+  }
+
+  template <size_t kM, size_t kP, bool kMinimum>
+  static void AddGroups(const TileArgs& t) {
     ForGroups<kRun>(t, [&](size_t group, size_t k, size_t size, const uint8_t* unit, size_t in_unit,
                            const uint8_t* runs) {
       alignas(64) float room[kP][2 * kPanelColumns];
@@ -119,9 +121,9 @@ struct QuantTile : QuantLayout<kBits, 512> {
       }
       const size_t bytes = (size + kRun - 1) / kRun * 64;
       if (t.first && group == 0) {
-        AddGroup<kM, kP, true>(t, numbers, runs, t.x + k, group, bytes);
+        AddGroup<kM, kP, true, kMinimum>(t, numbers, runs, t.x + k, group, bytes);
       } else {
-        AddGroup<kM, kP, false>(t, numbers, runs, t.x + k, group, bytes);
+        AddGroup<kM, kP, false, kMinimum>(t, numbers, runs, t.x + k, group, bytes);
       }
     });
   }

@@ -198,13 +198,14 @@ struct QuantTile : QuantLayout<kBits, 1024> {
       const GroupNumbers numbers = NumbersOf<Words>(*t.groups, unit, in_unit, room);
       const int8_t* x = reinterpret_cast<const int8_t*>(t.x) + k;
       int32_t acc[kPanelColumns];
-      for (int32_t& a : acc) a = -offset * t.x_sums[group];
+      const size_t number = group * t.group_stride;
+      for (int32_t& a : acc) a = -offset * t.x_sums[number];
       for (size_t run = 0; run < size; run += kRun, w += 64) {
         AddRun(acc, w, kBits == 8 ? 255 : 15, 0, table, x + run);
         if (kBits == 4) AddRun(acc, w, 15, 4, table, x + run + 4);
       }
-      const float x_scale = t.x_scales[group];
-      const float sum = static_cast<float>(t.x_sums[group]) * x_scale;
+      const float x_scale = t.x_scales[number];
+      const float sum = t.x_scaled_sums[number];
       for (int lane = 0; lane < kPanelColumns; ++lane) {
         float product = static_cast<float>(acc[lane]) * numbers.scales[lane] * x_scale;
         if (has_minimum) product += numbers.minima[lane] * sum;

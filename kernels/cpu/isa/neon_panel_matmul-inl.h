@@ -47,7 +47,7 @@ struct QuantTile : QuantLayout<kBits, 1024> {
       const GroupNumbers numbers = NumbersOf<Words>(*t.groups, unit, in_unit, room);
       int32x4_t acc[kM][4];
       UNROLL for (size_t i = 0; i < kM; ++i) {
-        const int32_t start = -offset * t.x_sums[i * t.group_stride + group];
+        const int32_t start = -offset * t.x_sums[group * t.group_stride + i];
         UNROLL for (size_t quarter = 0; quarter < 4; ++quarter) acc[i][quarter] =
             vdupq_n_s32(start);
       }
@@ -78,11 +78,11 @@ struct QuantTile : QuantLayout<kBits, 1024> {
         const float32x4_t scales = vld1q_f32(numbers.scales + 4 * quarter);
         UNROLL for (size_t i = 0; i < kM; ++i) {
           float* out = t.out + i * t.out_stride + 4 * quarter;
-          const float x_scale = t.x_scales[i * t.group_stride + group];
+          const float x_scale = t.x_scales[group * t.group_stride + i];
           float32x4_t product =
               vmulq_f32(vmulq_f32(vcvtq_f32_s32(acc[i][quarter]), scales), vdupq_n_f32(x_scale));
           if (has_minimum) {
-            const float sum = static_cast<float>(t.x_sums[i * t.group_stride + group]) * x_scale;
+            const float sum = t.x_scaled_sums[group * t.group_stride + i];
             const float32x4_t minima = vld1q_f32(numbers.minima + 4 * quarter);
             product = vaddq_f32(product, vmulq_f32(minima, vdupq_n_f32(sum)));
           }

@@ -99,6 +99,7 @@ struct TileArgs {
   size_t x_stride;
   const float* x_scales;
   const int32_t* x_sums;
+  const float* x_scaled_sums;
   size_t group_stride;
   const uint8_t* w;
   size_t panel_stride;
@@ -170,8 +171,10 @@ static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
       t.out = b.out + row * b.out_stride + panel * kPanelColumns;
       t.x = b.x + row * b.x_stride + k * T::kElementBytes;
       if (size.groups > 0) {
-        t.x_scales = b.x_scales + row * b.group_stride + unit * size.groups;
-        t.x_sums = b.x_sums + row * b.group_stride + unit * size.groups;
+        const size_t number = unit * size.groups * b.group_stride + row;
+        t.x_scales = b.x_scales + number;
+        t.x_sums = b.x_sums + number;
+        t.x_scaled_sums = b.x_scaled_sums + number;
       }
       TileOfRows<T, kP>(t, end - row);
     }

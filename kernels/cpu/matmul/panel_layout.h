@@ -46,14 +46,15 @@ struct PanelLayout {
   int64_t group_offset[kNumSplits + 1] = {};
 };
 
-// Rows of x in the form that a layout multiplies: bytes `stride` apart; of each group its scale and
-// the sum of its elements, num_groups a row.
+// Rows of x in the form that a layout multiplies: bytes `stride` apart; of each group its scale,
+// the sum of its elements, and that sum times the scale: [groups, num_rows].
 struct PackedRows {
   uint8_t* bytes;
   int64_t stride;
   float* scales;
   int32_t* sums;
-  int64_t num_groups;
+  float* scaled_sums;
+  int64_t num_rows;
 };
 
 inline int64_t NumPanels(int64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }

@@ -69,12 +69,14 @@ PackedRows PanelMatMul::RoomForRows(const PanelLayout& layout, int64_t rows) {
   PackedRows packed;
   // An odd number of cache lines, so that neighbouring rows do not meet in one set of the cache.
   packed.stride = RoundUp(layout.x_offset[num_splits], 128) + 64;
-  packed.num_groups = layout.group_offset[num_splits];
+  packed.num_rows = rows;
+  const int64_t num_numbers = rows * layout.group_offset[num_splits];
   float* const memory =
-      packed_.Get(static_cast<size_t>(rows * (packed.stride / 4 + 2 * packed.num_groups)));
+      packed_.Get(static_cast<size_t>(rows * packed.stride / 4 + 3 * num_numbers));
   packed.bytes = reinterpret_cast<uint8_t*>(memory);
   packed.scales = memory + rows * packed.stride / 4;
-  packed.sums = reinterpret_cast<int32_t*>(packed.scales + rows * packed.num_groups);
+  packed.scaled_sums = packed.scales + num_numbers;
+  packed.sums = reinterpret_cast<int32_t*>(packed.scaled_sums + num_numbers);
   return packed;
 }
 
@@ -112,11 +114,13 @@ void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_ro
       uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
       std::memset(to + size, 0,
                   static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i] - size));
-      int64_t group = row * packed.num_groups + layout.group_offset[i];
-      for (int64_t at = 0; at < size; at += group_size, ++group) {
-        kernels_.quantise(reinterpret_cast<int8_t*>(to) + at, packed.scales + group,
-                          packed.sums + group, in + layout.split_begin[i] + at,
+      int64_t number = layout.group_offset[i] * packed.num_rows + row;
+      for (int64_t at = 0; at < size; at += group_size, number += packed.num_rows) {
+        kernels_.quantise(reinterpret_cast<int8_t*>(to) + at, packed.scales + number,
+                          packed.sums + number, in + layout.split_begin[i] + at,
                           static_cast<size_t>(std::min(group_size, size - at)));
+        packed.scaled_sums[number] =
+            static_cast<float>(packed.sums[number]) * packed.scales[number];
       }
     }
   };
@@ -185,10 +189,11 @@ void PanelMatMul::Multiply(const PanelLayout& layout, const PackedRows& packed,
       block.out_stride = static_cast<size_t>(out_stride);
       block.x = packed.bytes + (item.row + row) * packed.stride + layout.x_offset[i];
       block.x_stride = static_cast<size_t>(packed.stride);
-      const int64_t group = (item.row + row) * packed.num_groups + layout.group_offset[i];
-      block.x_scales = packed.scales + group;
-      block.x_sums = packed.sums + group;
-      block.group_stride = static_cast<size_t>(packed.num_groups);
+      const int64_t number = layout.group_offset[i] * packed.num_rows + item.row + row;
+      block.x_scales = packed.scales + number;
+      block.x_sums = packed.sums + number;
+      block.x_scaled_sums = packed.scaled_sums + number;
+      block.group_stride = static_cast<size_t>(packed.num_rows);
       block.num_rows = static_cast<size_t>(rows);
       block.w = weights + layout.weight_offset[i];
       block.next = i + 1 < num_splits ? weights + layout.weight_offset[i + 1] : next;
