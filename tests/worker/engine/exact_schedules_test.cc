@@ -22,13 +22,13 @@
 #include "kernels/device.h"
 #include "nlohmann/json.hpp"
 #include "services/worker/model/description/family.h"
-#include "tests/testing/quantised_model.h"
 #include "tests/testing/shared_data.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_adapter.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/engine/real_model.h"
 #include "tests/worker/engine/simulation.h"
+#include "tests/worker/model/quantised_model.h"
 
 namespace continuo::engine {
 namespace {

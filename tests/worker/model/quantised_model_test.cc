@@ -18,8 +18,8 @@
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "services/worker/model/checkpoint/stored_types.h"
 #include "services/worker/model/checkpoint/weights.h"
-#include "tests/testing/quantised_model.h"
 #include "tests/worker/model/model_harness.h"
+#include "tests/worker/model/quantised_model.h"
 #include "tests/worker/model/run/plan_builder.h"
 
 namespace continuo::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/testing/quantised_model.h"
+#include "tests/worker/model/quantised_model.h"
 
 #include <algorithm>
 #include <cmath>
