@@ -63,7 +63,7 @@ struct PanelBlock {
   float* out;
   size_t out_stride;
   const uint8_t* x;
-  size_t x_stride;        // bytes
+  size_t x_stride;  // bytes
   // Of each group and row, [groups, group_stride]: the scale, the sum of the elements, and that sum
   // times the scale.
   const float* x_scales;
