@@ -52,7 +52,7 @@ struct PanelGroups {
 };
 
 // out[i * out_stride + j] = x row i · packed row j, over one K split of k elements. Rows of x are
-// bf16 elements, or int8 elements beside three numbers for each group.
+// bf16 elements, or int8 elements beside each group's scale and sums.
 //
 // bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
 // as integers, exactly; that sum becomes f32 and is multiplied by the weights' scale, then by the
@@ -64,8 +64,8 @@ struct PanelBlock {
   size_t out_stride;
   const uint8_t* x;
   size_t x_stride;  // bytes
-  // Of each group and row, [groups, group_stride]: the scale, the sum of the elements, and that sum
-  // times the scale.
+  // These are [groups, group_stride], a row's number of each group: its scale, the sum of its
+  // elements, and that sum times the scale. They are null where there are no groups.
   const float* x_scales;
   const int32_t* x_sums;
   const float* x_scaled_sums;

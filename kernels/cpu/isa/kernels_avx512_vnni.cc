@@ -81,7 +81,8 @@ struct QuantTile : QuantLayout<kBits, 512> {
   template <size_t kM, size_t kP, bool kFirst, bool kMinimum>
   INLINE static void Finish(const TileArgs& t, const GroupNumbers* numbers, size_t group,
                             const __m512i (&acc)[kM][kP]) {
-    // These are read before `out` is written, which they might lie in as far as the compiler knows.
+    // Scales and minima are loaded before `out` is written, since the compiler has to assume that a
+    // store changes them.
     const float* const x_scales = t.x_scales + group * t.group_stride;
     const float* const x_sums = t.x_scaled_sums + group * t.group_stride;
     __m512 scales[kP], minima[kP];

@@ -46,8 +46,8 @@ struct PanelLayout {
   int64_t group_offset[kNumSplits + 1] = {};
 };
 
-// Rows of x in the form that a layout multiplies: bytes `stride` apart; of each group its scale,
-// the sum of its elements, and that sum times the scale: [groups, num_rows].
+// Rows of x in the form that a layout multiplies: bytes `stride` apart; of each group the
+// scale, the sum of the elements, and that sum times the scale, [groups, num_rows] each.
 struct PackedRows {
   uint8_t* bytes;
   int64_t stride;

@@ -184,16 +184,18 @@ void PanelMatMul::Multiply(const PanelLayout& layout, const PackedRows& packed,
                             float* sums, int64_t out_stride, int64_t tree_size) {
     int64_t depth = 0;
     for (int64_t i = 0; i < num_splits; ++i) {
-      PanelBlock block;
+      PanelBlock block = {};
       block.out = sums + depth++ * tree_size;
       block.out_stride = static_cast<size_t>(out_stride);
       block.x = packed.bytes + (item.row + row) * packed.stride + layout.x_offset[i];
       block.x_stride = static_cast<size_t>(packed.stride);
-      const int64_t number = layout.group_offset[i] * packed.num_rows + item.row + row;
-      block.x_scales = packed.scales + number;
-      block.x_sums = packed.sums + number;
-      block.x_scaled_sums = packed.scaled_sums + number;
-      block.group_stride = static_cast<size_t>(packed.num_rows);
+      if (layout.group_offset[num_splits] > 0) {
+        const int64_t number = layout.group_offset[i] * packed.num_rows + item.row + row;
+        block.x_scales = packed.scales + number;
+        block.x_sums = packed.sums + number;
+        block.x_scaled_sums = packed.scaled_sums + number;
+        block.group_stride = static_cast<size_t>(packed.num_rows);
+      }
       block.num_rows = static_cast<size_t>(rows);
       block.w = weights + layout.weight_offset[i];
       block.next = i + 1 < num_splits ? weights + layout.weight_offset[i + 1] : next;
