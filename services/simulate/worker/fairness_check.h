@@ -13,12 +13,13 @@ namespace continuo::simulate {
 
 // Checks that of two tenants who both have requests waiting at a worker none falls behind by more
 // than `slack` tokens. Tokens count since both have requests there, waiting or not: a tenant that
-// got less meanwhile may catch up first. Migrated requests come before all others, so their tokens
-// come on top of the slack. Not thread-safe.
+// got less meanwhile may catch up first. Migrated requests are admitted before all others, so the
+// tokens that bring them into the cache come on top of the slack. Not thread-safe.
 class FairnessCheck {
  public:
   struct Tokens {
-    int64_t all = 0, migrated = 0;
+    int64_t all = 0;
+    int64_t migrated = 0;  // of these, prompts and received answers of migrated requests
   };
 
   explicit FairnessCheck(int64_t slack) : slack_(slack) {}

@@ -28,8 +28,8 @@ absl::Status Draining() {
 
 absl::Status ConnectionReset() { return absl::UnavailableError("Connection reset by peer"); }
 
-// What tells CheckFairness, in the records of steps, whose a request is and whether it was
-// migrated.
+// A request's label holds its tenant and whether it was migrated. CheckFairness reads both from the
+// records of steps.
 constexpr char kMigrated = '+', kOwn = '-';
 std::string LabelOf(const engine::Request& request) {
   return absl::StrCat(std::string(1, request.is_migration ? kMigrated : kOwn), request.tenant);
@@ -250,7 +250,8 @@ void SimulatedWorker::CheckFairness() {
   for (const engine::StepRecord::SequenceRow& row : record.sequences) {
     FairnessCheck::Tokens& of_tenant = tokens[row.label.substr(1)];
     of_tenant.all += row.new_tokens;
-    if (row.label[0] == kMigrated) of_tenant.migrated += row.new_tokens;
+    const bool decodes = row.new_tokens == 1 && row.cached_tokens >= row.prompt_tokens;
+    if (row.label[0] == kMigrated && !decodes) of_tenant.migrated += row.new_tokens;
   }
   const absl::Status fair = p.fairness.OnStep(tokens, p.live, p.waiting);
   if (p.fault.ok()) p.fault = fair;

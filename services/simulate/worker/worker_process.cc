@@ -43,11 +43,11 @@ class ProfileExecutor : public model::Executor, public Clock {
 };
 
 // Tenants take turns by tokens computed, up to a burst and a slack of a step each (TenantShares).
-// Requests that run when others come add to that: about as many tokens as the cache holds, twice. A
-// tenant that starves falls behind without end.
+// Requests that run when others come add to that: about as many tokens as the cache holds. A tenant
+// that starves falls behind without end.
 int64_t FairnessSlack(const engine::EngineOptions& options) {
   return 8 * int64_t{options.max_batch_tokens} +
-         2 * int64_t{options.num_blocks} * options.block_size;
+         int64_t{options.num_blocks} * options.block_size;
 }
 
 }  // namespace
