@@ -30,8 +30,8 @@ def start_workers(folder, number):
 
 
 class Held:
-    """Tokens that stay in a worker's cache until they are released. A stream holds its prompt there, and the next one
-    has begun on the same blocks before it is cancelled, so that the share hardly changes."""
+    """Tokens that stay in a worker's cache until they are released. A stream holds its prompt there. The next one begins
+    on the same blocks before that stream is cancelled, so that the share hardly changes."""
     READ_OF_A_STREAM = 100  # tokens until the next one begins
     MAX_OF_A_STREAM = 500  # so few that the answers of two fit beside a prompt of 90 % of the cache
 
@@ -68,18 +68,13 @@ class Held:
             self.error = error
 
     def check(self):
-        """Fails if the tokens may have left the cache."""
+        """Fails if a stream broke off. That the cache is full shows in what its worker tells of its load."""
         if self.error is not None:
-            raise AssertionError(f"a stream that fills a cache ended: {self.error}")
+            raise AssertionError(f"a stream that fills a cache ended: {self.error!r}")
 
     def release(self):
-        self.check()
         self.released.set()
         self.renewer.join()
         self.call.cancel()
+        self.check()
 
-
-def num_ended(worker, code):
-    """Calls of Generate that have ended at the worker with that status."""
-    return sum(v for k, v in fleet.scrape(worker.metrics_address).items()
-               if k.startswith("continuo_requests_total") and f'code="{code}"' in k)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two real workers, one really filled to 90 % of its KV cache without a queue: by what WatchLoad
 reports, it receives fewer requests than the one at 10 %."""
+import collections
 import pathlib
 import sys
 import tempfile
@@ -36,25 +37,29 @@ class RoutingTest(unittest.TestCase):
         call.cancel()
         return load
 
+    def worker_of_answer(self, client, i):
+        """The name of the worker that answers a short request."""
+        request = pb.GenerateRequest()
+        request.token_ids.ids.extend([10 + i % 200, 30, 40])
+        request.stopping.max_tokens = 1
+        return client.generate(request).accepted[-1].worker
+
     def test_fuller_worker_receives_fewer(self):
         full, light = self.workers
-        before = [filled_cache.num_ended(w, "OK") for w in self.workers]
+        names = [self.worker_of_answer(fleet.Client(worker.address), 0) for worker in self.workers]
         held = [filled_cache.Held(full, CONTEXT * 9 // 10), filled_cache.Held(light, CONTEXT // 10)]
-        num_requests = 400
+        num_requests, answered_by = 400, collections.Counter()
         for i in range(num_requests):
             if i % 10 == 0:
                 loads = [self.load_without_queue(w) for w in self.workers]
                 self.assertGreaterEqual(loads[0].used_kv_blocks, 0.88 * loads[0].total_kv_blocks)
                 self.assertLess(loads[1].used_kv_blocks, 0.3 * loads[1].total_kv_blocks)
-            request = pb.GenerateRequest()
-            request.token_ids.ids.extend([10 + i % 200, 30, 40])
-            request.stopping.max_tokens = 1
-            self.client.generate(request)
+            answered_by[self.worker_of_answer(self.client, i)] += 1
         for holder in held:
             holder.release()
-        received = [filled_cache.num_ended(w, "OK") - b for w, b in zip(self.workers, before)]
-        self.assertGreaterEqual(sum(received), num_requests)
-        print(f"{num_requests} requests: {received[0]:.0f} at 90 %, {received[1]:.0f} at 10 %")
+        received = [answered_by[name] for name in names]
+        self.assertEqual(sum(received), num_requests)
+        print(f"{num_requests} requests: {received[0]} at 90 %, {received[1]} at 10 %")
         self.assertLess(received[0] * 2, received[1])
 
 

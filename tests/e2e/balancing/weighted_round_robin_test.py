@@ -26,6 +26,12 @@ def policy(out_of_band):
         "weightUpdatePeriod": "0.1s"}}]})
 
 
+def num_refused(worker):
+    """Calls of Generate whose arguments the worker has refused."""
+    return sum(v for k, v in fleet.scrape(worker.metrics_address).items()
+               if k.startswith("continuo_requests_total") and 'code="INVALID_ARGUMENT"' in k)
+
+
 class Reports:
     """What one worker tells out of band, as it comes."""
 
@@ -66,6 +72,7 @@ class WeightedRoundRobinTest(unittest.TestCase):
         self.workers = filled_cache.start_workers(self.folder.name, len(SHARES))
         for worker in self.workers:
             fleet.Client(worker.address).wait_for_model()
+
     def tearDown(self):
         for program in self.workers:
             program.kill()
@@ -89,10 +96,10 @@ class WeightedRoundRobinTest(unittest.TestCase):
         raise AssertionError("it was not refused")
 
     def received(self, workers, number):
-        before = [filled_cache.num_ended(w, "INVALID_ARGUMENT") for w in workers]
+        before = [num_refused(w) for w in workers]
         for _ in range(number):
             self.assertEqual(self.call(), grpc.StatusCode.INVALID_ARGUMENT)
-        return [filled_cache.num_ended(w, "INVALID_ARGUMENT") - b for w, b in zip(workers, before)]
+        return [num_refused(w) - b for w, b in zip(workers, before)]
 
     def expect_shares(self, workers, reports, number):
         """Calls until a round of them goes by the weights that are told meanwhile, and returns the shares. A client
