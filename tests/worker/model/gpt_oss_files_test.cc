@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <random>
 #include <string>
@@ -19,6 +18,7 @@
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/worker/model/model_harness.h"
+#include "tests/worker/model/own_tensors.h"
 #include "tests/worker/model/run/plan_builder.h"
 
 namespace continuo::testing {
@@ -28,40 +28,14 @@ using nlohmann::json;
 
 constexpr int64_t kHidden = 64, kInner = 32, kExperts = 7, kLayers = 2;
 
-struct Tensor {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using Tensors = std::map<std::string, Tensor>;
-
-Tensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
-  return {"F32",
-          std::move(shape),
-          {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};
+OwnTensor Floats(std::vector<int64_t> shape, const std::vector<float>& values) {
+  return {"F32", std::move(shape), BytesOf(values)};
 }
 
-std::vector<float> ValuesOf(const Tensor& tensor) {
+std::vector<float> ValuesOf(const OwnTensor& tensor) {
   std::vector<float> values(tensor.bytes.size() / sizeof(float));
   std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return values;
-}
-
-void WriteFolder(const std::string& dir, const json& config, const Tensors& tensors) {
-  json header = json::object();
-  std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    header[name] = {{"dtype", tensor.dtype},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-    data += tensor.bytes;
-  }
-  const std::string text = header.dump();
-  const uint64_t size = text.size();
-  std::ofstream file(dir + "/model.safetensors", std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&size), 8);
-  file << text << data;
-  std::ofstream(dir + "/config.json") << config;
 }
 
 std::vector<uint32_t> LogitsOf(const std::string& dir, int ranks) {
@@ -94,23 +68,23 @@ class GptOssFiles {
   }
 
   const json& config() const { return config_; }
-  Tensors& tensors() { return tensors_; }
+  OwnTensors& tensors() { return tensors_; }
   static std::string Prefix(int64_t layer) {
     return absl::StrCat("model.layers.", layer, ".mlp.experts.");
   }
-  Tensor& Of(int64_t layer, int64_t expert, const char* name) {
+  OwnTensor& Of(int64_t layer, int64_t expert, const char* name) {
     return tensors_.at(absl::StrCat(Prefix(layer), expert, ".", name));
   }
   // The tensors but those of experts that end so.
-  Tensors Without(const std::string& ending) const {
-    Tensors rest = tensors_;
+  OwnTensors Without(const std::string& ending) const {
+    OwnTensors rest = tensors_;
     std::erase_if(rest, [&](const auto& entry) {
       return entry.first.find(".experts.") != std::string::npos && entry.first.ends_with(ending);
     });
     return rest;
   }
   // Adds the biases of all experts as two tensors.
-  void AddBiases(Tensors& out) {
+  void AddBiases(OwnTensors& out) {
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       std::vector<float> both, down;
       for (int64_t e = 0; e < kExperts; ++e) {
@@ -130,14 +104,14 @@ class GptOssFiles {
  private:
   TinyModel tiny_;
   json config_;
-  Tensors tensors_;
+  OwnTensors tensors_;
 };
 
-void ExpectSameLogits(const json& config, const Tensors& one, const json& other_config,
-                      const Tensors& other) {
+void ExpectSameLogits(const json& config, const OwnTensors& one, const json& other_config,
+                      const OwnTensors& other) {
   const TempFolder first, second;
-  WriteFolder(first.path().string(), config, one);
-  WriteFolder(second.path().string(), other_config, other);
+  WriteModelFolder(first.path(), config, one);
+  WriteModelFolder(second.path(), other_config, other);
   for (const int ranks : {1, 2, 4}) {
     const auto expected = LogitsOf(first.path().string(), ranks);
     ASSERT_FALSE(expected.empty());
@@ -147,7 +121,7 @@ void ExpectSameLogits(const json& config, const Tensors& one, const json& other_
 
 TEST(GptOssFilesTest, StackedTensorsAreTheSameModel) {
   GptOssFiles files;
-  Tensors stacked = files.Without("");
+  OwnTensors stacked = files.Without("");
   files.AddBiases(stacked);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     std::vector<float> both(kExperts * kHidden * 2 * kInner), down(kExperts * kInner * kHidden);
@@ -176,7 +150,7 @@ TEST(GptOssFilesTest, Mxfp4BlocksAreTheModelOfTheirValues) {
   constexpr float kFp4[16] = {0.0f,  0.5f,  1,  1.5f,  2,  3,  4,  6,
                               -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   GptOssFiles files;
-  Tensors packed = files.Without("");
+  OwnTensors packed = files.Without("");
   files.AddBiases(packed);
   std::mt19937 random(3);
   // Draws [experts, rows, columns / 32] blocks; take(expert, row, column, value) gets what they
@@ -202,7 +176,7 @@ TEST(GptOssFilesTest, Mxfp4BlocksAreTheModelOfTheirValues) {
   };
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     const std::string prefix = GptOssFiles::Prefix(layer);
-    const auto set = [](Tensor& tensor, int64_t at, float value) {
+    const auto set = [](OwnTensor& tensor, int64_t at, float value) {
       std::memcpy(tensor.bytes.data() + at * static_cast<int64_t>(sizeof(float)), &value,
                   sizeof(value));
     };

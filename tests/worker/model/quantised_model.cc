@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
@@ -16,42 +14,12 @@
 #include "services/base/check.h"
 #include "services/worker/model/checkpoint/safetensors.h"
 #include "tests/testing/tiny_model.h"
+#include "tests/worker/model/own_tensors.h"
 
 namespace continuo::testing {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct Tensor {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using Tensors = std::map<std::string, Tensor>;
-
-template <typename T>
-std::string BytesOf(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-void WriteFolder(const fs::path& dir, const json& config, const Tensors& tensors) {
-  fs::create_directories(dir);
-  json header = json::object();
-  std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    header[name] = {{"dtype", tensor.dtype},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-    data += tensor.bytes;
-  }
-  const std::string text = header.dump();
-  const uint64_t size = text.size();
-  std::ofstream file(dir / "model.safetensors", std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&size), 8);
-  file << text << data;
-  std::ofstream(dir / "config.json") << config;
-}
 
 // Random codes of one matrix, as a format stores them and as what they mean.
 class Drawn {
@@ -82,7 +50,7 @@ class Drawn {
   }
 
   const int64_t rows, columns;
-  Tensors parts;  // by ending
+  OwnTensors parts;  // by ending
   std::vector<float> values;
 
  private:
@@ -295,7 +263,7 @@ QuantisedModel::QuantisedModel(const QuantisedModelOptions& options) {
   const std::map<std::string, model::StoredTensor> sorted(checkpoint->tensors().begin(),
                                                           checkpoint->tensors().end());
   std::mt19937 random(7);
-  Tensors stored, meant;
+  OwnTensors stored, meant;
   for (const auto& [name, tensor] : sorted) {
     const bool is_router = name.ends_with("gate.weight");
     if (tensor.shape.size() != 2 || !name.starts_with("model.layers.") || is_router ||
@@ -313,9 +281,9 @@ QuantisedModel::QuantisedModel(const QuantisedModelOptions& options) {
     meant[name] = {"F32", tensor.shape, BytesOf(drawn.values)};
   }
   json config = json::parse(tiny.Read("config.json"));
-  WriteFolder(values_dir(), config, meant);
+  WriteModelFolder(values_dir(), config, meant);
   config["quantization_config"] = format->config;
-  WriteFolder(dir(), config, stored);
+  WriteModelFolder(dir(), config, stored);
 }
 
 }  // namespace continuo::testing

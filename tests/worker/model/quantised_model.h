@@ -9,12 +9,12 @@
 
 namespace continuo::testing {
 
-// The formats of quantised safetensors that QuantisedModel writes: "fp8" in blocks of 16 x 16,
-// "int8" by row, "packed" (compressed-tensors' int4 with zero points), "nvfp4", "awq", "gptq" and
-// "gptq with g_idx", the last five in groups of 8.
+// Returns the formats of quantised safetensors that QuantisedModel writes: "fp8" in blocks of 16 x
+// 16, "int8" by row, "packed" (compressed-tensors' int4 with zero points), "nvfp4", "awq", "gptq"
+// and "gptq with g_idx", the last five in groups of 8.
 std::vector<std::string> QuantisedFormats();
 
-// Whether --weights=stored takes the format.
+// Returns whether --weights=stored takes the format.
 bool KeepsIntegers(std::string_view format);
 
 struct QuantisedModelOptions {

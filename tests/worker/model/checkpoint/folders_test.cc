@@ -17,6 +17,7 @@
 #include "services/worker/model/checkpoint/weights.h"
 #include "services/worker/model/description/config.h"
 #include "tests/testing/tiny_model.h"
+#include "tests/worker/model/own_tensors.h"
 
 namespace continuo::model {
 namespace {
@@ -26,19 +27,14 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using std::string_literals::operator""s;
+using testing::OwnTensor;
+using testing::OwnTensors;
+using testing::SafetensorsOf;
 using testing::TinyModel;
 
-// A tensor with bytes of its own.
-struct OwnTensor {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using Tensors = std::map<std::string, OwnTensor>;
-
-Tensors ReadTensors(const TinyModel& model, const std::string& file = "model.safetensors") {
+OwnTensors ReadTensors(const TinyModel& model, const std::string& file = "model.safetensors") {
   const std::string text = model.Read(file);
-  Tensors tensors;
+  OwnTensors tensors;
   const auto parsed =
       ParseSafetensors(file, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
   EXPECT_TRUE(parsed.ok()) << parsed.status();
@@ -48,21 +44,6 @@ Tensors ReadTensors(const TinyModel& model, const std::string& file = "model.saf
         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())};
   }
   return tensors;
-}
-
-std::string SafetensorsOf(const Tensors& tensors) {
-  json header = json::object();
-  std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    header[name] = {{"dtype", tensor.dtype},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-    data += tensor.bytes;
-  }
-  const std::string text = header.dump();
-  std::string file;
-  for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> (8 * i));
-  return file + text + data;
 }
 
 OwnTensor Floats(std::vector<int64_t> shape, float value = 0) {
@@ -96,7 +77,7 @@ TEST(FoldersTest, NamesThatPlainlyMeanTheSameLoadAsTheSameModel) {
       const TinyModel tiny({.family = family, .tied_embeddings = tied});
       const auto usual = Load(tiny.dir());
       ASSERT_TRUE(usual.ok()) << usual.status();
-      const Tensors tensors = ReadTensors(tiny);
+      const OwnTensors tensors = ReadTensors(tiny);
       struct Prefixes {
         std::string body, head;
       };
@@ -105,7 +86,7 @@ TEST(FoldersTest, NamesThatPlainlyMeanTheSameLoadAsTheSameModel) {
             Prefixes{"module.model.", "module."}, Prefixes{"_orig_mod.model.", "_orig_mod."},
             Prefixes{"base_model.model.model.", "base_model.model."},
             Prefixes{"model.model.", ""}}) {
-        Tensors renamed;
+        OwnTensors renamed;
         for (const auto& [name, tensor] : tensors) {
           renamed[name.starts_with(model) ? prefixes.body + name.substr(model.size())
                                           : prefixes.head + name] = tensor;
@@ -122,7 +103,7 @@ TEST(FoldersTest, NamesThatPlainlyMeanTheSameLoadAsTheSameModel) {
 TEST(FoldersTest, TensorsWithoutEffectAreNotMissed) {
   const TinyModel tiny;
   const auto usual = Load(tiny.dir());
-  Tensors tensors = ReadTensors(tiny);
+  OwnTensors tensors = ReadTensors(tiny);
   tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = Floats({4});
   tensors["model.rotary_emb.inv_freq"] = Floats({4});
   tensors["model.layers.1.self_attn.rotary_emb.cos_cached"] = Floats({1, 1, 8});
@@ -163,7 +144,7 @@ TEST(FoldersTest, TensorsThatTheModelWouldNotReadAreRefusedByName) {
                          {"lm_head.bias", "no such bias"},
                          {"", ""}}) {
     const TinyModel tiny;
-    Tensors tensors = ReadTensors(tiny);
+    OwnTensors tensors = ReadTensors(tiny);
     tensors[one.name] = Floats({2}, 1);
     tiny.Write("model.safetensors", SafetensorsOf(tensors));
     EXPECT_THAT(
@@ -175,7 +156,7 @@ TEST(FoldersTest, TensorsThatTheModelWouldNotReadAreRefusedByName) {
 TEST(FoldersTest, AHeadIsThereOrTiedOrRefused) {
   {
     const TinyModel tiny({.tied_embeddings = true});
-    Tensors tensors = ReadTensors(tiny);
+    OwnTensors tensors = ReadTensors(tiny);
     OwnTensor head = tensors["model.embed_tokens.weight"];
     head.bytes[7] = static_cast<char>(head.bytes[7] ^ 1);
     tensors["lm_head.weight"] = head;
@@ -184,7 +165,7 @@ TEST(FoldersTest, AHeadIsThereOrTiedOrRefused) {
                                          HasSubstr("tie_word_embeddings to false")));
   }
   const TinyModel tiny({.tied_embeddings = false});
-  Tensors tensors = ReadTensors(tiny);
+  OwnTensors tensors = ReadTensors(tiny);
   tensors.erase("lm_head.weight");
   tiny.Write("model.safetensors", SafetensorsOf(tensors));
   EXPECT_THAT(Error(tiny.dir()), AllOf(HasSubstr("lm_head.weight"), HasSubstr("is missing"),
@@ -193,12 +174,12 @@ TEST(FoldersTest, AHeadIsThereOrTiedOrRefused) {
 
 TEST(FoldersTest, AMissingTensorIsNamedWithOneThatIsThere) {
   const TinyModel tiny;
-  Tensors tensors = ReadTensors(tiny);
+  OwnTensors tensors = ReadTensors(tiny);
   tensors.extract("model.layers.0.mlp.up_proj.weight");
   tiny.Write("model.safetensors", SafetensorsOf(tensors));
   EXPECT_THAT(Error(tiny.dir()),
               HasSubstr("model.layers.0.mlp.up_proj.weight, [88, 48], is missing"));
-  Tensors other;
+  OwnTensors other;
   for (const auto& [name, tensor] : tensors) other["transformer." + name] = tensor;
   tiny.Write("model.safetensors", SafetensorsOf(other));
   EXPECT_THAT(Error(tiny.dir()),
@@ -349,7 +330,7 @@ TEST(FoldersTest, ATensorInTwoShardsIsTheSameInBoth) {
     if (shard != its) other = shard;
   }
   ASSERT_FALSE(other.empty());
-  Tensors tensors = ReadTensors(tiny, other);
+  OwnTensors tensors = ReadTensors(tiny, other);
   tensors[name] = ReadTensors(tiny, its).at(name);
   tiny.Write(other, SafetensorsOf(tensors));
   const auto same = Load(tiny.dir());
@@ -370,7 +351,7 @@ TEST(FoldersTest, ATensorThatTheIndexDoesNotNameCountsToo) {
   const auto loaded = Load(tiny.dir());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(*loaded, *usual);
-  Tensors tensors = ReadTensors(tiny, its);
+  OwnTensors tensors = ReadTensors(tiny, its);
   tensors["model.layers.0.surprise"] = Floats({2});
   tiny.Write(its, SafetensorsOf(tensors));
   EXPECT_THAT(Error(tiny.dir()), HasSubstr("model.layers.0.surprise"));
