@@ -11,7 +11,8 @@ those are the ones that repeat. At a high temperature they do not. draft_pair.py
 measure a draft model with, or a model whose module for multi-token prediction agrees with it (--mtp).
 
 With --prompts, for a real model (scripts/real_model.sh --folder): greedy answers to N prompts of each kind of the
-shared conversations (Spec-Bench) and to N functions to be completed (HumanEval), up to --tokens each.
+shared conversations (Spec-Bench) and to N functions to be completed (HumanEval), up to --tokens each. All prompts stay
+in the prefix cache, so that the time is that of the answers.
 
 Ends non-zero where any answer of the workers differs. Prints a table and writes build/bench/speculation.json.
 """
@@ -99,7 +100,8 @@ def main():
     if options.mtp:
         modes["mtp"] = ()
     workers = {mode: fleet.start_worker(options.model, f"--speculation={mode}", "--threads=1",
-                                        "--kv_blocks=600", "--max_context_tokens=2048", *flags)
+                                        "--kv_cache_memory=2GiB" if options.prompts else "--kv_blocks=600",
+                                        "--max_context_tokens=2048", *flags)
                for mode, flags in modes.items()}
     clients = {mode: fleet.Client(worker.address) for mode, worker in workers.items()}
     for client in clients.values():
@@ -124,8 +126,8 @@ def main():
         counted = {mode: {name: (value - before[mode][name]) / options.rounds
                           for name, value in drafts(worker).items()} for mode, worker in workers.items()}
         report[kind] = {"tokens": tokens, "cpu_ms_per_token": samples, "times_as_fast": ratios, "counted": counted}
-        print(f"{kind:<16}{tokens:6} tokens" + "".join(
-            f"{mode:>8} {ms:6.2f} ms/token, {ratios[mode]:.2f} x, {counted[mode]['accepted']:.0f} of "
+        print(f"{kind:<16}{tokens:6} tokens: " + "; ".join(
+            f"{mode} {ms:.2f} ms/token, {ratios[mode]:.2f} x, {counted[mode]['accepted']:.0f} of "
             f"{counted[mode]['drafts']:.0f} drafts accepted" for mode, ms in medians.items()), flush=True)
     out = ROOT / "build/bench/speculation.json"
     out.parent.mkdir(parents=True, exist_ok=True)
