@@ -46,8 +46,7 @@ class ProfileExecutor : public model::Executor, public Clock {
 // Requests that run when others come add to that: about as many tokens as the cache holds. A tenant
 // that starves falls behind without end.
 int64_t FairnessSlack(const engine::EngineOptions& options) {
-  return 8 * int64_t{options.max_batch_tokens} +
-         int64_t{options.num_blocks} * options.block_size;
+  return 8 * int64_t{options.max_batch_tokens} + int64_t{options.num_blocks} * options.block_size;
 }
 
 }  // namespace
