@@ -82,6 +82,9 @@ PackedRows PanelMatMul::RoomForRows(const PanelLayout& layout, int64_t rows) {
 
 void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
                         int64_t rows, const PackedRows& packed) {
+  if (layout.group_offset[layout.num_splits()] > 0) {
+    return QuantiseX(layout, x, x_rows, first, rows, packed);
+  }
   const int64_t k = x.cols();
   const auto pack_bf16 = [&](int64_t row, int64_t x_row, float* buffer) {
     const float* in = x.dtype == DType::kBF16 ? nullptr : Read(kernels_, x, x_row * k, k, buffer);
@@ -107,33 +110,51 @@ void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_ro
                   in + layout.split_begin[i], bytes);
     }
   };
-  const auto pack_quantised = [&](int64_t row, const float* in) {
-    const int64_t group_size = layout.groups.format.size;
-    for (int64_t i = 0; i < layout.num_splits(); ++i) {
-      const int64_t size = layout.split_size(i);
-      uint8_t* to = packed.bytes + row * packed.stride + layout.x_offset[i];
-      std::memset(to + size, 0,
-                  static_cast<size_t>(layout.x_offset[i + 1] - layout.x_offset[i] - size));
-      int64_t number = layout.group_offset[i] * packed.num_rows + row;
-      for (int64_t at = 0; at < size; at += group_size, number += packed.num_rows) {
-        kernels_.quantise(reinterpret_cast<int8_t*>(to) + at, packed.scales + number,
-                          packed.sums + number, in + layout.split_begin[i] + at,
-                          static_cast<size_t>(std::min(group_size, size - at)));
-        packed.scaled_sums[number] =
-            static_cast<float>(packed.sums[number]) * packed.scales[number];
-      }
-    }
-  };
   context_.ForRanges(rows, 4 * k, [&](int64_t begin, int64_t end, int thread) {
     float* buffer = context_.Scratch(thread, k);
     for (int64_t r = begin; r < end; ++r) {
       const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
       if (layout.format == WeightFormat::kBF16Panels) {
         pack_bf16(r, x_row, buffer);
-      } else if (layout.format == WeightFormat::kF32Panels) {
-        pack_f32(r, Read(kernels_, x, x_row * k, k, buffer));
       } else {
-        pack_quantised(r, Read(kernels_, x, x_row * k, k, buffer));
+        pack_f32(r, Read(kernels_, x, x_row * k, k, buffer));
+      }
+    }
+  });
+}
+
+void PanelMatMul::QuantiseX(const PanelLayout& layout, Tensor x, const int32_t* x_rows,
+                            int64_t first, int64_t rows, const PackedRows& packed) {
+  // A unit of work is a group of some rows: their numbers lie together, so threads that divide the
+  // groups hardly write to the same cache lines.
+  constexpr int64_t kRows = 16;
+  const int64_t group_size = layout.groups.format.size;
+  const int64_t num_groups = layout.group_offset[layout.num_splits()];
+  const int64_t num_units = (rows + kRows - 1) / kRows * num_groups;
+  const int64_t cost = 4 * group_size * std::min(rows, kRows);
+  context_.ForRanges(num_units, cost, [&](int64_t begin, int64_t end, int thread) {
+    float* const buffer = context_.Scratch(thread, static_cast<size_t>(group_size));
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t group = unit % num_groups;
+      int64_t split = 0;
+      while (group >= layout.group_offset[split + 1]) ++split;
+      const int64_t at = (group - layout.group_offset[split]) * group_size;
+      const int64_t size = std::min(group_size, layout.split_size(split) - at);
+      const bool is_last = at + size == layout.split_size(split);
+      const int64_t padded =
+          is_last ? layout.x_offset[split + 1] - layout.x_offset[split] - at : size;
+      const int64_t row = unit / num_groups * kRows;
+      for (int64_t r = row; r < std::min(rows, row + kRows); ++r) {
+        const int64_t x_row = x_rows == nullptr ? first + r : x_rows[first + r];
+        const float* const in =
+            Read(kernels_, x, x_row * x.cols() + layout.split_begin[split] + at, size, buffer);
+        uint8_t* const to = packed.bytes + r * packed.stride + layout.x_offset[split] + at;
+        const int64_t number = group * packed.num_rows + r;
+        kernels_.quantise(reinterpret_cast<int8_t*>(to), packed.scales + number,
+                          packed.sums + number, in, static_cast<size_t>(size));
+        packed.scaled_sums[number] =
+            static_cast<float>(packed.sums[number]) * packed.scales[number];
+        std::memset(to + size, 0, static_cast<size_t>(padded - size));
       }
     }
   });

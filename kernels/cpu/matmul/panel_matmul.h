@@ -31,6 +31,9 @@ class PanelMatMul {
   // Packs rows [first, first + rows).
   void PackX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
              int64_t rows, const PackedRows& packed);
+  // The same for formats that have groups.
+  void QuantiseX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
+                 int64_t rows, const PackedRows& packed);
   // `next_weights` is what the thread likely reads next, or null.
   void Multiply(const PanelLayout& layout, const PackedRows& packed, const PanelItem& item,
                 const uint8_t* next_weights, int thread);
