@@ -6,9 +6,9 @@
     build/venv/bin/python tests/bench/accuracy/perplexity.py --table
 
 The model is SmolLM2-135M-Instruct (scripts/real_model.sh --folder). fp32, bf16, int8 and int4 are values of
---weights on its folder, kv-int8 is int8 keys and values beside fp32 weights, FORMAT+bf16 has activations in bf16 as
-for a checkpoint of that type. Other names are types of GGUF files (gguf_types.py), which the worker reads with
---weights=auto. --peer scores the same chunks of the GGUF files by llama.cpp's llama-perplexity, too (as root).
+--weights on its folder, kv-int8 and kv-bf16 are such keys and values beside fp32 weights, FORMAT+bf16 has activations
+in bf16 as for a checkpoint of that type. Other names are types of GGUF files (gguf_types.py), which the worker reads
+with --weights=auto. --peer scores the same chunks of the GGUF files by llama.cpp's llama-perplexity, too (as root).
 
 The text is cut into chunks of --chunk tokens, which share nothing. Each token but a chunk's first counts; beside
 llama.cpp, which wants some context, those of the second half. A ratio to fp32 has the bounds of 95 of 100 drawings
@@ -40,7 +40,8 @@ GGUF = ROOT / "build/real-model/SmolLM2-135M-Instruct.Q4_1.gguf"
 TEXT = fleet.SHARED / "data/prompts/war-and-peace.txt"
 OUT = ROOT / "build/bench/perplexity.json"
 FOLDER_FLAGS = {"fp32": ("--weights=fp32",), "bf16": ("--weights=bf16",), "int8": ("--weights=int8",),
-                "int4": ("--weights=int4",), "kv-int8": ("--weights=fp32", "--kv_dtype=int8")}
+                "int4": ("--weights=int4",), "kv-int8": ("--weights=fp32", "--kv_dtype=int8"),
+                "kv-bf16": ("--weights=fp32", "--kv_dtype=bf16")}
 DRAWINGS = 2000
 
 

@@ -117,12 +117,12 @@ def wait_until_ready(name, address, process, seconds=540):
         time.sleep(0.5)  # asks another process
 
 
-def start_ours(model, weights, threads, streams, context):
+def start_ours(model, weights, threads, streams, context, kv_dtype="auto"):
     port, gateway_port, http_port = (fleet.free_port() for _ in range(3))
     worker = spawn("worker", [fleet.BIN / "continuo-worker", f"--model={model}", "--model_name=m",
                               f"--listen=127.0.0.1:{port}", "--metrics_listen=127.0.0.1:0",
                               f"--threads={threads}", f"--weights={weights}",
-                              "--speculation=off",
+                              f"--kv_dtype={kv_dtype}", "--speculation=off",
                               f"--max_context_tokens={context}",
                               f"--kv_blocks={streams * context // 16}"])
     gateway = spawn("gateway", [fleet.BIN / "continuo-gateway", f"--workers=127.0.0.1:{port}",
@@ -239,6 +239,8 @@ def main():
     parser.add_argument("--weights", choices=["bf16", "int8", "int4", "stored", "fp32"],
                         help="bf16; with --gguf stored. llama.cpp: BF16, Q8_0, Q4_0, or the file; vLLM is measured in "
                              "bf16 alone")
+    parser.add_argument("--kv_dtype", default="auto",
+                        help="of Continuo; llama.cpp keeps fp16, vLLM bf16 (%(default)s)")
     parser.add_argument("--streams", default="1,16", help="at once (%(default)s)")
     parser.add_argument("--requests", type=int, default=3, help="a stream (%(default)s)")
     parser.add_argument("--prompt", type=int, default=128, help="tokens (%(default)s)")
@@ -274,8 +276,9 @@ def main():
     try:
         for name in names:
             try:
+                more = {"kv_dtype": arguments.kv_dtype} if name == "continuo" else {}
                 server = STARTERS[name](model, arguments.weights, arguments.threads, max(streams),
-                                        arguments.context)
+                                        arguments.context, **more)
                 servers.append(server)
                 wait_until_ready(name if name != "continuo" else "gateway", server.address,
                                  server.groups[-1])
@@ -286,7 +289,8 @@ def main():
                 if name == "continuo":
                     raise
                 servers = [s for s in servers if s.name != name or s.end()]
-        result = {"model": model.name, "weights": arguments.weights, "threads": arguments.threads,
+        result = {"model": model.name, "weights": arguments.weights,
+                  "kv_dtype": arguments.kv_dtype, "threads": arguments.threads,
                   "prompt_tokens": arguments.prompt, "output_tokens_mean": arguments.output,
                   "same_first_token_of_12": agree(servers, vocabulary), "cells": {}}
         print(f"  same most likely token of 12: {result['same_first_token_of_12']}", flush=True)
