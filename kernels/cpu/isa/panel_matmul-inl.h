@@ -129,19 +129,21 @@ struct XRows {
   }
 };
 
-template <class T, size_t kP, size_t kM = 1>
-static void TileOfRows(const TileArgs& t, size_t rows) {
+template <class T, size_t kP, size_t kM = 1, class Args>
+static void TileOfRows(const Args& t, size_t rows) {
   constexpr size_t kMost = kP > T::kPanels ? T::kSmallM : T::kRows;
   if (rows == kM) return T::template Tile<kM, kP>(t);
   if constexpr (kM < kMost) TileOfRows<T, kP, kM + 1>(t, rows);
 }
 
-// kP neighbouring panels, all rows. Chunks are about equally long, so that each prefetches all of
-// the next one.
-template <class T, size_t kP>
-static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
+// Calls body(tile, unit) for each chunk of `num_panels` neighbouring panels, with all of the tile
+// that is the same for all rows, and the first unit. Chunks are about equally long, so that each
+// prefetches all of the next one.
+template <class T, class Body>
+INLINE void ForChunks(const PanelBlock& b, size_t panel, size_t num_panels, const Body& body) {
   const uint8_t* const w = b.w + panel * b.panel_stride;
-  const uint8_t* const next = panel + kP < b.num_panels ? w + kP * b.panel_stride : b.next;
+  const uint8_t* const next =
+      panel + num_panels < b.num_panels ? w + num_panels * b.panel_stride : b.next;
   const PanelUnit size = T::UnitOf(b);
   const size_t num_units = (b.k + size.elements - 1) / size.elements;
   const size_t max_units = T::kChunk > size.elements ? T::kChunk / size.elements : 1;
@@ -165,20 +167,35 @@ static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
                     ? 0
                     : reinterpret_cast<uintptr_t>(next) - reinterpret_cast<uintptr_t>(t.w);
     }
+    body(t, unit);
+  }
+}
+
+// Points a tile of the chunk that begins with unit `unit` to the rows from `row` on.
+template <class T>
+INLINE void SetRows(const PanelBlock& b, size_t panel, size_t unit, size_t row, TileArgs& t) {
+  const PanelUnit size = T::UnitOf(b);
+  t.out = b.out + row * b.out_stride + panel * kPanelColumns;
+  t.x = b.x + row * b.x_stride + unit * size.elements * T::kElementBytes;
+  if (size.groups > 0) {
+    const size_t number = unit * size.groups * b.group_stride + row;
+    t.x_scales = b.x_scales + number;
+    t.x_sums = b.x_sums + number;
+    t.x_scaled_sums = b.x_scaled_sums + number;
+  }
+}
+
+// kP neighbouring panels, all rows.
+template <class T, size_t kP>
+static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
+  ForChunks<T>(b, panel, kP, [&](TileArgs& t, size_t unit) {
     for (size_t tile = 0; tile < num_tiles; ++tile) {
       const size_t row = b.num_rows * tile / num_tiles;
       const size_t end = b.num_rows * (tile + 1) / num_tiles;
-      t.out = b.out + row * b.out_stride + panel * kPanelColumns;
-      t.x = b.x + row * b.x_stride + k * T::kElementBytes;
-      if (size.groups > 0) {
-        const size_t number = unit * size.groups * b.group_stride + row;
-        t.x_scales = b.x_scales + number;
-        t.x_sums = b.x_sums + number;
-        t.x_scaled_sums = b.x_scaled_sums + number;
-      }
+      SetRows<T>(b, panel, unit, row, t);
       TileOfRows<T, kP>(t, end - row);
     }
-  }
+  });
 }
 
 template <class T>

@@ -12,6 +12,9 @@ namespace continuo::kernels::cpu {
 // The tables that are built in and that this machine can run, best last. Never empty.
 std::vector<const KernelTable*> AvailableKernels();
 
+// Returns those and the tables whose bits a faster one of the same name has.
+std::vector<const KernelTable*> AllKernels();
+
 // "auto": the best available one. InvalidArgument lists what is available.
 absl::StatusOr<const KernelTable*> PickKernels(std::string_view isa);
 

@@ -12,7 +12,7 @@ INLINE int32x4_t AddProducts(int32x4_t acc, int8x16_t w, int8x16_t x) {
   return vdotq_s32(acc, w, x);
 }
 
-#include "kernels/cpu/isa/neon_panel_matmul-inl.h"
+#include "kernels/cpu/isa/arm/neon_panel_matmul-inl.h"
 
 }  // namespace
 

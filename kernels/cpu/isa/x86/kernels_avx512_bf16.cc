@@ -3,15 +3,16 @@
 // product and then the even one are added to the accumulator; subnormals count as zeros. Compiled
 // with AVX-512 and -mavx512bf16.
 
-#include "kernels/cpu/isa/avx512_products.h"
+#include "kernels/cpu/isa/x86/avx512_products.h"
 
 namespace continuo::kernels::cpu {
 namespace {
 
-#include "kernels/cpu/isa/avx512_words-inl.h"
+#include "kernels/cpu/isa/x86/avx512_words-inl.h"
+// They need the words above.
 #include "kernels/cpu/isa/panel_matmul-inl.h"
 #include "kernels/cpu/isa/vector_math-inl.h"
-// They need the words above.
+// It needs both.
 #include "kernels/cpu/isa/attention-inl.h"
 
 DEFINE_ADD_PRODUCTS(__m512, "vdpbf16ps")

@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed int8 and int4 by vpdpbusd. Compiled with AVX-512 and -mavx512vnni.
 
-#include "kernels/cpu/isa/avx512_products.h"
+#include "kernels/cpu/isa/x86/avx512_products.h"
 
 namespace continuo::kernels::cpu {
 namespace {
 
 #include "kernels/cpu/isa/panel_matmul-inl.h"
+#include "kernels/cpu/isa/x86/avx512_numbers-inl.h"
 
 DEFINE_ADD_PRODUCTS(__m512i, "vpdpbusd")
-
-struct Words {
-  INLINE static __m512 Halves(const uint8_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
-  INLINE static void Widen(float* out, const uint8_t* halves) {
-    _mm512_storeu_ps(out, Halves(halves));
-  }
-  INLINE static void Multiply(float* out, const uint8_t* bytes, const uint8_t* halves) {
-    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-    const __m512 whole = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes));
-    _mm512_storeu_ps(out, _mm512_mul_ps(whole, Halves(halves)));
-  }
-};
 
 // Weights are unsigned with an offset, x is signed: Σ (w + offset) x - offset Σ x. kTable: four
 // bits stand for an integer of the groups' table.
