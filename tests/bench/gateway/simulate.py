@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`continuo simulate` beside a real fleet under `continuo bench`, at three loads.
 
-A gateway and a worker with a model of seeded random weights. `continuo trace --cost` learns the cost of a
+A gateway and a worker, with a model of seeded random weights or with --model. `continuo trace --cost` learns the cost of a
 step while a bench runs; then, at each load, the bench and a simulation with the same flags and that cost are
 compared: time to first token and between tokens, p50 and p99, and tokens a second. Prints a table, writes
 build/bench/simulate.json, and ends with 1 where a figure is off by more than --limit. Wants a machine with
@@ -56,6 +56,8 @@ def figures(report):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="of each load")
+    parser.add_argument("--model", help="a folder or file, instead of random weights")
+    parser.add_argument("--weights", default="auto", help="of the worker (%(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of the worker")
     parser.add_argument("--loads", default="0.3,0.6,0.85", help="shares of the peak's requests per second")
     parser.add_argument("--limit", type=float, default=0.1, help="largest difference, as a share")
@@ -64,11 +66,15 @@ def main():
     batch = 16
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        (folder / "config.json").write_text(json.dumps(CONFIG))
-        subprocess.run([str(fleet.BIN / "continuo-make-model"), f"--config={folder}/config.json",
-                        f"--out={folder}/model", "--seed=1"], check=True, stdout=subprocess.DEVNULL)
-        worker = fleet.start_worker(folder / "model", f"--threads={options.threads}", "--speculation=off",
-                                    f"--max_running={batch}", "--kv_cache_memory=256MiB")
+        model = options.model
+        if not model:
+            model = folder / "model"
+            (folder / "config.json").write_text(json.dumps(CONFIG))
+            subprocess.run([str(fleet.BIN / "continuo-make-model"), f"--config={folder}/config.json",
+                            f"--out={model}", "--seed=1"], check=True, stdout=subprocess.DEVNULL)
+        worker = fleet.start_worker(model, f"--threads={options.threads}", "--speculation=off",
+                                    f"--weights={options.weights}", f"--max_running={batch}",
+                                    "--kv_cache_memory=512MiB")
         gateway = fleet.start_gateway([worker])
         client = fleet.Client(gateway.address)
         client.wait_for_model()
