@@ -21,18 +21,19 @@ constexpr double kRidge = 1e-9;
 CostFit::Terms CostFit::TermsOf(const engine::StepLoad& load) {
   Terms x = {1, static_cast<double>(load.tokens) / kTokens,
              static_cast<double>(load.attention) / kAttended,
+             static_cast<double>(load.decode_attention) / kAttended,
              static_cast<double>(load.samples) / kSamples};
   for (int i = 0; i < kKnees; ++i) {
     const int64_t over = std::max<int64_t>(0, load.samples - StepTime::kSampleKnees[i]);
-    x[4 + i] = static_cast<double>(over) / kSamples;
+    x[kTerms - kKnees + i] = static_cast<double>(over) / kSamples;
   }
   return x;
 }
 
 CostFit::Terms CostFit::CoefficientsOf(const StepTime& step) {
   Terms c = {step.fixed, step.per_token * kTokens, step.per_attended_token * kAttended,
-             step.per_sample * kSamples};
-  for (int i = 0; i < kKnees; ++i) c[4 + i] = step.per_sample_over[i] * kSamples;
+             step.per_decode_attended_token * kAttended, step.per_sample * kSamples};
+  for (int i = 0; i < kKnees; ++i) c[kTerms - kKnees + i] = step.per_sample_over[i] * kSamples;
   return c;
 }
 
@@ -71,8 +72,11 @@ absl::StatusOr<StepTime> CostFit::Fit() const {
   StepTime step = {.fixed = c[0],
                    .per_token = c[1] / kTokens,
                    .per_attended_token = c[2] / kAttended,
-                   .per_sample = c[3] / kSamples};
-  for (int i = 0; i < kKnees; ++i) step.per_sample_over[i] = c[4 + i] / kSamples;
+                   .per_decode_attended_token = c[3] / kAttended,
+                   .per_sample = c[4] / kSamples};
+  for (int i = 0; i < kKnees; ++i) {
+    step.per_sample_over[i] = c[kTerms - kKnees + i] / kSamples;
+  }
   return step;
 }
 

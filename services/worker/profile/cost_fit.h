@@ -31,7 +31,7 @@ class CostFit {
 
  private:
   static constexpr int kKnees = static_cast<int>(StepTime::kSampleKnees.size());
-  static constexpr int kTerms = 4 + kKnees;
+  static constexpr int kTerms = 5 + kKnees;
   // The terms of a StepTime, scaled to about the same size.
   using Terms = std::array<double, kTerms>;
   static Terms TermsOf(const engine::StepLoad& load);

@@ -99,6 +99,7 @@ std::string NameOfKnee(size_t knee) {
 absl::Duration StepTime::Of(const engine::StepLoad& load) const {
   double seconds = fixed + per_token * static_cast<double>(load.tokens) +
                    per_attended_token * static_cast<double>(load.attention) +
+                   per_decode_attended_token * static_cast<double>(load.decode_attention) +
                    per_sample * static_cast<double>(load.samples);
   for (size_t i = 0; i < kSampleKnees.size(); ++i) {
     const int64_t over = std::max<int64_t>(0, load.samples - kSampleKnees[i]);
@@ -139,6 +140,8 @@ absl::StatusOr<WorkerProfile> ParseProfile(std::string_view json) {
   RETURN_IF_ERROR(terms.Seconds("fixed", &profile.step.fixed));
   RETURN_IF_ERROR(terms.Seconds("per_token", &profile.step.per_token));
   RETURN_IF_ERROR(terms.Seconds("per_attended_token", &profile.step.per_attended_token));
+  RETURN_IF_ERROR(
+      terms.Seconds("per_decode_attended_token", &profile.step.per_decode_attended_token));
   RETURN_IF_ERROR(terms.Seconds("per_sample", &profile.step.per_sample));
   for (size_t i = 0; i < StepTime::kSampleKnees.size(); ++i) {
     RETURN_IF_ERROR(terms.Seconds(NameOfKnee(i), &profile.step.per_sample_over[i]));
@@ -178,6 +181,7 @@ std::string FormatProfile(const WorkerProfile& profile) {
        {{"fixed", seconds(profile.step.fixed)},
         {"per_token", seconds(profile.step.per_token)},
         {"per_attended_token", seconds(profile.step.per_attended_token)},
+        {"per_decode_attended_token", seconds(profile.step.per_decode_attended_token)},
         {"per_sample", seconds(profile.step.per_sample)}}},
       {"kv_blocks", count(engine.num_blocks, kMostBlocks)},
       {"block_size", count(engine.block_size, kMostBlockSize)},

@@ -14,15 +14,17 @@
 
 namespace continuo::profile {
 
-// The duration of a step as a function of its work, as engine::StepCost fits it, but for the last
-// terms: where few rows share the reading of the weights, a further row costs less than where many
-// keep the processor busy. All in seconds.
+// The duration of a step as a function of its work, as engine::StepCost fits it, but for two
+// things: a decode reads keys and values for itself alone, which costs more than where the tokens
+// of a prompt share them; and where few rows share the reading of the weights, a further row costs
+// less than where many keep the processor busy. All in seconds.
 struct StepTime {
   static constexpr std::array<int64_t, 3> kSampleKnees = {4, 16, 64};
 
   double fixed = 0;
   double per_token = 0;
   double per_attended_token = 0;
+  double per_decode_attended_token = 0;  // of StepLoad::decode_attention, besides
   double per_sample = 0;
   // For each sample beyond a knee, besides per_sample and the knees before it.
   std::array<double, kSampleKnees.size()> per_sample_over = {};

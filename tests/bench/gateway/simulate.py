@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`continuo simulate` beside a real fleet under `continuo bench`, at three loads.
 
-A gateway and a worker, with a model of seeded random weights or with --model. `continuo trace --cost` learns the cost of a
-step while a bench runs; then, at each load, the bench and a simulation with the same flags and that cost are
-compared: time to first token and between tokens, p50 and p99, and tokens a second. Prints a table, writes
+A gateway and a worker, with a model of seeded random weights or with --model. At each load `continuo trace --cost`
+learns the cost of a step while `continuo bench` runs; then the bench and a simulation with the same flags and that
+cost are compared: time to first token and between tokens, p50 and p99, and tokens a second. Prints a table, writes
 build/bench/simulate.json, and ends with 1 where a figure is off by more than --limit. Wants a machine with
 nothing else to do, so it tells how many others wanted to run: the load average less the fleet's own.
 """
@@ -33,17 +33,15 @@ def run(command, *flags):
         return json.load(open(out.name))
 
 
-def learn_cost(worker, gateway, path, seconds, concurrency):
-    """Writes what the worker's steps cost, from batches of all sizes."""
+def run_and_learn(worker, cost, seconds, *flags):
+    """Runs a bench of so many seconds and writes what the worker's steps cost meanwhile."""
     trace = subprocess.Popen(
         [str(fleet.BIN / "continuo"), "trace", f"--worker={worker.address}", "--out=/dev/null",
-         f"--duration={2 * seconds}s", f"--cost={path}"])
-    numbers = [n for n in (1, 2, 4, 8) if n < concurrency] + [concurrency]
-    for number in numbers:
-        run("bench", f"--server={gateway.address}", f"--concurrency={number}",
-            f"--duration={2 * seconds / len(numbers):.1f}s", f"--seed={100 + number}")
+         f"--duration={seconds}s", f"--cost={cost}"])
+    report = run("bench", f"--duration={seconds}s", *flags)
     if trace.wait() != 0:
         sys.exit("no cost was learnt")
+    return report
 
 
 def figures(report):
@@ -79,25 +77,24 @@ def main():
         client = fleet.Client(gateway.address)
         client.wait_for_model()
         client.channel.close()
-        cost = folder / "cost.json"
-        learn_cost(worker, gateway, cost, options.seconds // 2, batch)
         server = f"--server={gateway.address}"
         peak = run("bench", server, f"--concurrency={batch}", f"--duration={options.seconds // 2}s",
                    "--seed=7")["throughput"]["requests_per_second"]
         results = []
         for seed, share in enumerate(float(s) for s in options.loads.split(",")):
-            flags = [f"--rate={share * peak:.3f}", f"--duration={options.seconds}s", f"--seed={seed}"]
-            measured = figures(run("bench", server, *flags))
+            flags = [f"--rate={share * peak:.3f}", f"--seed={seed}"]
+            cost = folder / f"cost{seed}.json"
+            measured = figures(run_and_learn(worker, cost, options.seconds, server, *flags))
             others = max(0.0, os.getloadavg()[0] - options.threads)
+            simulated = figures(run("simulate", f"--cost={cost}", f"--duration={options.seconds}s", *flags))
             results.append({"share": share, "others": others, "measured": measured,
-                            "simulated": figures(run("simulate", f"--cost={cost}", *flags))})
-        cost_json = json.loads(cost.read_text())
+                            "simulated": simulated, "cost": json.loads(cost.read_text())})
         for program in (gateway, worker):
             program.terminate()
 
     out = pathlib.Path(options.json)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"cost": cost_json, "peak": peak, "loads": results}, indent=1))
+    out.write_text(json.dumps({"peak": peak, "loads": results}, indent=1))
     misses = 0
     print(f"{'load':>6}  {'figure':26}{'measured':>12}{'simulated':>12}{'ratio':>8}")
     for result in results:

@@ -51,6 +51,17 @@ TEST(CostFitTest, ABatchThatFillsTheProcessorCostsMoreForEachFurtherSample) {
   EXPECT_LT(fit.Error(*step), 1e-3);
 }
 
+TEST(CostFitTest, TheAttentionOfADecodeHasACostOfItsOwn) {
+  StepTime truth = kTruth;
+  truth.per_decode_attended_token = 1e-7;
+  const CostFit fit = FitOf(truth, 1000, 0);
+  const auto step = fit.Fit();
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_NEAR(step->per_attended_token / truth.per_attended_token, 1, 2e-2);
+  EXPECT_NEAR(step->per_decode_attended_token / truth.per_decode_attended_token, 1, 2e-2);
+  EXPECT_LT(fit.Error(*step), 1e-3);
+}
+
 TEST(CostFitTest, NoiseIsAveragedAndTold) {
   const CostFit fit = FitOf(kTruth, 3000, 0.2);
   const auto step = fit.Fit();

@@ -12,6 +12,7 @@ TEST(WorkerProfileTest, AFileSetsWhatItNames) {
   const auto profile = ParseProfile(R"({
     "name": "two cores",
     "step_seconds": {"fixed": 0.002, "per_token": 0.001, "per_attended_token": 1e-7,
+                     "per_decode_attended_token": 3e-6,
                      "per_sample": 0.0005, "per_sample_over_4": 0.001, "per_sample_over_64": 0.01},
     "kv_blocks": 256, "block_size": 8, "max_batch_tokens": 512, "max_prefill_chunk": 128,
     "max_running": 16, "max_queued_tokens": 4096, "target_step_seconds": 0.1,
@@ -30,6 +31,10 @@ TEST(WorkerProfileTest, AFileSetsWhatItNames) {
   // 10 tokens, each of which attends to 100 others and to those before it, and one sample.
   const engine::StepLoad load = engine::StepLoad().WithTokens(100, 10, 1);
   EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of(load)), 0.002 + 0.01 + 1055e-7 + 0.0005, 1e-9);
+  // A decode behind 100 others.
+  const engine::StepLoad decode = engine::StepLoad().WithTokens(100, 1, 1);
+  EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of(decode)),
+              0.002 + 0.001 + 101 * 3.1e-6 + 0.0005, 1e-9);
   // 66 samples are 62 beyond the first knee and two beyond the last.
   EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of({.samples = 66})),
               0.002 + 66 * 0.0005 + 62 * 0.001 + 2 * 0.01, 1e-9);
@@ -39,6 +44,7 @@ TEST(WorkerProfileTest, AFileThatIsWrittenReadsTheSame) {
   WorkerProfile profile = ExampleProfile();
   profile.name = "a \"name\" \xff";
   profile.step.per_sample_over = {1e-5, 0, 3e-5};
+  profile.step.per_decode_attended_token = 7e-9;
   profile.engine.max_running = 77;
   profile.max_context_tokens = 999;
   const std::string json = FormatProfile(profile);
@@ -47,6 +53,7 @@ TEST(WorkerProfileTest, AFileThatIsWrittenReadsTheSame) {
   EXPECT_EQ(FormatProfile(*read), json);
   EXPECT_EQ(read->step.per_attended_token, profile.step.per_attended_token);
   EXPECT_EQ(read->step.per_sample_over, profile.step.per_sample_over);
+  EXPECT_EQ(read->step.per_decode_attended_token, profile.step.per_decode_attended_token);
   EXPECT_EQ(read->engine.max_running, 77);
   EXPECT_EQ(read->max_context_tokens, 999);
   EXPECT_TRUE(read->is_asynchronous);
@@ -126,6 +133,7 @@ TEST(WorkerProfileTest, TheWorkOfAPlanIsWhatTheSchedulerCounts) {
   const engine::StepLoad load = LoadOf(plan);
   EXPECT_EQ(load.tokens, 5);
   EXPECT_EQ(load.attention, 21 + (9 + 10 + 11 + 12));
+  EXPECT_EQ(load.decode_attention, 21);
   EXPECT_EQ(load.samples, 1);
 }
 
