@@ -219,16 +219,16 @@ struct KernelTable {
 extern const KernelTable kScalarKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
-extern const KernelTable kAvx512Kernels;      // int8 and int4 as avx2 does
-extern const KernelTable kAvx512VnniKernels;  // the same bits, faster
-extern const KernelTable kAvx512AmxKernels;   // the same bits, faster still
-extern const KernelTable kAvx512Bf16Kernels;  // products of bf16 pairs
-extern const KernelTable kAvx512Bf16AmxKernels;
+extern const KernelTable kAvx512Kernels;         // int8 and int4 as avx2 does
+extern const KernelTable kAvx512VnniKernels;     // the same bits, faster
+extern const KernelTable kAvx512AmxKernels;      // the same bits, faster still
+extern const KernelTable kAvx512Bf16Kernels;     // products of bf16 pairs
+extern const KernelTable kAvx512Bf16AmxKernels;  // the same bits, faster
 void Avx2Int8(const PanelBlock& block);
 void Avx2Int4(const PanelBlock& block);
 void Avx512VnniInt8(const PanelBlock& block);
 void Avx512VnniInt4(const PanelBlock& block);
-// A thread that calls these has had the system's leave to use AMX.
+// Linux has let the process use AMX before these are called (AllKernels asks).
 void AmxInt8(const PanelBlock& block);
 void AmxInt4(const PanelBlock& block);
 void Avx512Bf16(const PanelBlock& block);

@@ -185,17 +185,22 @@ INLINE void SetRows(const PanelBlock& b, size_t panel, size_t unit, size_t row, 
   }
 }
 
+// Computes a chunk of kP panels for all rows, in tiles of about as many, none below kLeast.
+template <class T, size_t kP, size_t kLeast = 1, class Args>
+INLINE void Tiles(const PanelBlock& b, size_t panel, size_t unit, size_t num_tiles, Args& t) {
+  for (size_t tile = 0; tile < num_tiles; ++tile) {
+    const size_t row = b.num_rows * tile / num_tiles;
+    const size_t end = b.num_rows * (tile + 1) / num_tiles;
+    SetRows<T>(b, panel, unit, row, t);
+    TileOfRows<T, kP, kLeast>(t, end - row);
+  }
+}
+
 // kP neighbouring panels, all rows.
 template <class T, size_t kP>
 static void PanelGroup(const PanelBlock& b, size_t panel, size_t num_tiles) {
-  ForChunks<T>(b, panel, kP, [&](TileArgs& t, size_t unit) {
-    for (size_t tile = 0; tile < num_tiles; ++tile) {
-      const size_t row = b.num_rows * tile / num_tiles;
-      const size_t end = b.num_rows * (tile + 1) / num_tiles;
-      SetRows<T>(b, panel, unit, row, t);
-      TileOfRows<T, kP>(t, end - row);
-    }
-  });
+  ForChunks<T>(b, panel, kP,
+               [&](TileArgs& t, size_t unit) { Tiles<T, kP>(b, panel, unit, num_tiles, t); });
 }
 
 template <class T>

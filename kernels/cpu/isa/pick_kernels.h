@@ -12,7 +12,7 @@ namespace continuo::kernels::cpu {
 // The tables that are built in and that this machine can run, best last. Never empty.
 std::vector<const KernelTable*> AvailableKernels();
 
-// Returns those and the tables whose bits a faster one of the same name has.
+// Returns those and the slower tables that have a name and its bits, each name's fastest last.
 std::vector<const KernelTable*> AllKernels();
 
 // "auto": the best available one. InvalidArgument lists what is available.

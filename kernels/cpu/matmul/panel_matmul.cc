@@ -82,7 +82,7 @@ PackedRows PanelMatMul::RoomForRows(const PanelLayout& layout, int64_t rows) {
 
 void PanelMatMul::PackX(const PanelLayout& layout, Tensor x, const int32_t* x_rows, int64_t first,
                         int64_t rows, const PackedRows& packed) {
-  if (layout.group_offset[layout.num_splits()] > 0) {
+  if (layout.format != WeightFormat::kBF16Panels && layout.format != WeightFormat::kF32Panels) {
     return QuantiseX(layout, x, x_rows, first, rows, packed);
   }
   const int64_t k = x.cols();

@@ -5,7 +5,7 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -30,8 +30,9 @@ TEST_P(PanelMatMulTest, EveryTableGivesTheSameBits) {
   constexpr int64_t kColumns = 50;  // the last panel is not full
   Random random(85);
   const std::unique_ptr<kernels::Device> scalar = MakeCpu("scalar");
-  // Several chunks of K in a split, and one that is shorter than a chunk and ends with part of a
-  // unit where scales share no factor.
+  const std::vector<const KernelTable*> tables = kernels::cpu::AllKernels();
+  // One split has several chunks of K, another is shorter than a chunk. Where scales share no
+  // factor, the last unit may be shorter.
   const int64_t tail = c.groups.scales == kernels::GroupScales::kShared ? 0 : c.groups.size;
   for (const std::vector<int64_t>& splits :
        {std::vector<int64_t>{0, 9 * 256 + tail}, {0, 3 * 256, 5 * 256 + tail}}) {
@@ -40,12 +41,12 @@ TEST_P(PanelMatMulTest, EveryTableGivesTheSameBits) {
     for (const int64_t rows : {1, 5, 7, 8, 9, 13, 14, 15, 16, 17, 31, 32, 33, 50}) {
       const HostTensor x = HostTensor::Of(kernels::DType::kF32, rows, splits.back(), random);
       HostTensor expected;
-      for (const KernelTable* table : kernels::cpu::AllKernels()) {
+      for (const KernelTable* table : tables) {
         CpuContext context(*table, /*num_threads=*/1, {});
         HostTensor out = HostTensor::Poisoned(kernels::DType::kF32, rows, kColumns);
         const std::vector<PanelProduct> products = {{.out = out, .w = w.weight(), .x_row = 0}};
         PanelMatMul(context).Run(products, x, /*x_rows=*/nullptr, rows, splits);
-        if (table == kernels::cpu::AllKernels().front()) expected = out;
+        if (table == tables.front()) expected = out;
         ASSERT_TRUE(out.SameBits(expected)) << c.name << ", " << rows << " rows, " << table->name
                                             << ", " << splits.size() - 1 << " splits";
       }

@@ -13,11 +13,9 @@ namespace {
 #include "kernels/cpu/isa/panel_matmul-inl.h"
 #include "kernels/cpu/isa/x86/avx512_numbers-inl.h"
 
-constexpr size_t kMaxRows = 16;  // of a tile
-// Of a row of a tile of x: elements of a group that are multiplied at once.
-constexpr size_t kMaxBytes = 64;
-// Shorter groups are multiplied without tiles.
-constexpr size_t kMinGroup = 16;
+constexpr size_t kMaxRows = 16;   // of a tile
+constexpr size_t kMaxBytes = 64;  // of a tile's row, which are as many elements of a group
+constexpr size_t kMinGroup = 16;  // elements; shorter groups are multiplied without tiles
 
 // The rows of the smallest tile. Where there are several, each has as many at least.
 constexpr size_t kMinRows = 8;
@@ -27,7 +25,7 @@ INLINE size_t MinRowsOf(size_t group_size) {
   return group_size >= 64 ? kMinRows : group_size >= 32 ? 14 : 32;
 }
 
-// What ldtilecfg reads.
+// The operand of ldtilecfg.
 struct alignas(64) TileConfig {
   uint8_t palette;
   uint8_t start_row;
@@ -109,13 +107,14 @@ struct UnpackedArgs : TileArgs {
   size_t row_bytes;  // elements that are multiplied at once
 };
 
+// The integers of a chunk, 16 KiB as bytes, stay in the L1 cache while all rows use them.
 template <int kBits, bool kTable>
 struct QuantTile : QuantLayout<kBits, kBits == 8 ? 1024 : 512> {
   using Layout = QuantLayout<kBits, kBits == 8 ? 1024 : 512>;
   using Layout::kChunk;
   using Layout::kRun;
   using Args = UnpackedArgs<kChunk>;
-  static constexpr size_t kRows = kMaxRows, kPanels = 1, kSmallM = kMaxRows, kSmallMPanels = 1;
+  static constexpr size_t kRows = kMaxRows, kPanels = 1, kSmallM = kMaxRows;
 
   // Computes all rows of a panel.
   static void Panel(const PanelBlock& b, size_t panel, size_t num_tiles, size_t row_bytes) {
@@ -127,13 +126,7 @@ struct QuantTile : QuantLayout<kBits, kBits == 8 ? 1024 : 512> {
       } else {
         UnpackChunk<false>(t);
       }
-      for (size_t tile = 0; tile < num_tiles; ++tile) {
-        const size_t row = b.num_rows * tile / num_tiles;
-        const size_t end = b.num_rows * (tile + 1) / num_tiles;
-        SetRows<QuantTile>(b, panel, unit, row, t);
-        if (tile > 0) t.ahead = 0;  // the first tile has prefetched the next chunk
-        TileOfRows<QuantTile, 1, kMinRows>(t, end - row);
-      }
+      Tiles<QuantTile, 1, kMinRows>(b, panel, unit, num_tiles, t);
     });
   }
 
@@ -192,9 +185,7 @@ struct QuantTile : QuantLayout<kBits, kBits == 8 ? 1024 : 512> {
     const float* x_sums = t.x_scaled_sums;
     const uint8_t* w = t.w;
     for (size_t group = 0; group < num_groups; ++group, w += group_bytes) {
-      if (t.ahead != 0) {
-        for (size_t i = 0; i < group_bytes; i += 64) PrefetchL2(w + i, t.ahead);
-      }
+      for (size_t i = 0; i < group_bytes; i += 64) PrefetchL2(w + i, t.ahead);
       const Sums& sum = sums[group % 2];
       const __m512 scales = _mm512_load_ps(from.scales[group]);
       const __m512 minima = kMinimum ? _mm512_load_ps(from.minima[group]) : _mm512_setzero_ps();
