@@ -25,7 +25,7 @@ CostFit::Terms CostFit::TermsOf(const engine::StepLoad& load) {
              static_cast<double>(load.samples) / kSamples};
   for (int i = 0; i < kKnees; ++i) {
     const int64_t over = std::max<int64_t>(0, load.samples - StepTime::kSampleKnees[i]);
-    x[kTerms - kKnees + i] = static_cast<double>(over) / kSamples;
+    x[kFirstKnee + i] = static_cast<double>(over) / kSamples;
   }
   return x;
 }
@@ -33,7 +33,7 @@ CostFit::Terms CostFit::TermsOf(const engine::StepLoad& load) {
 CostFit::Terms CostFit::CoefficientsOf(const StepTime& step) {
   Terms c = {step.fixed, step.per_token * kTokens, step.per_attended_token * kAttended,
              step.per_decode_attended_token * kAttended, step.per_sample * kSamples};
-  for (int i = 0; i < kKnees; ++i) c[kTerms - kKnees + i] = step.per_sample_over[i] * kSamples;
+  for (int i = 0; i < kKnees; ++i) c[kFirstKnee + i] = step.per_sample_over[i] * kSamples;
   return c;
 }
 
@@ -74,9 +74,7 @@ absl::StatusOr<StepTime> CostFit::Fit() const {
                    .per_attended_token = c[2] / kAttended,
                    .per_decode_attended_token = c[3] / kAttended,
                    .per_sample = c[4] / kSamples};
-  for (int i = 0; i < kKnees; ++i) {
-    step.per_sample_over[i] = c[kTerms - kKnees + i] / kSamples;
-  }
+  for (int i = 0; i < kKnees; ++i) step.per_sample_over[i] = c[kFirstKnee + i] / kSamples;
   return step;
 }
 

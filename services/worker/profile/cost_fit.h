@@ -31,7 +31,8 @@ class CostFit {
 
  private:
   static constexpr int kKnees = static_cast<int>(StepTime::kSampleKnees.size());
-  static constexpr int kTerms = 5 + kKnees;
+  static constexpr int kFirstKnee = 5;  // the terms before it are those of all steps
+  static constexpr int kTerms = kFirstKnee + kKnees;
   // The terms of a StepTime, scaled to about the same size.
   using Terms = std::array<double, kTerms>;
   static Terms TermsOf(const engine::StepLoad& load);
