@@ -77,4 +77,3 @@ class Held:
         self.renewer.join()
         self.call.cancel()
         self.check()
-
