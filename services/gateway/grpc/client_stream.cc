@@ -20,6 +20,12 @@ void ClientStream::Finish(const absl::Status& status, const RelayReport& /*repor
   ServerWriteReactor::Finish(common::ToGrpcStatus(status));
 }
 
+void ClientStream::WriteLast(const v1::GenerateResponse& response, const absl::Status& status,
+                             const RelayReport& /*report*/) {
+  common::SerializeMessage(response, &buffer_);
+  StartWriteAndFinish(&buffer_, grpc::WriteOptions(), common::ToGrpcStatus(status));
+}
+
 RejectedStream::RejectedStream(OpenCalls* open, const absl::Status& status) : open_(open) {
   Finish(common::ToGrpcStatus(status));
 }

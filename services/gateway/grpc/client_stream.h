@@ -21,6 +21,8 @@ class ClientStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
 
   void Write(const v1::GenerateResponse& response) override;
   void Finish(const absl::Status& status, const RelayReport& report) override;
+  void WriteLast(const v1::GenerateResponse& response, const absl::Status& status,
+                 const RelayReport& report) override;
 
   void OnWriteDone(bool ok) override { relay_->OnWritten(ok); }
   void OnCancel() override { relay_->OnCancelled(); }

@@ -84,6 +84,12 @@ class InferenceService::OpenStream : public RelayClient {
     client_->Finish(status, report);
     delete this;
   }
+  void WriteLast(const v1::GenerateResponse& response, const absl::Status& status,
+                 const RelayReport& report) override {
+    if (!given_up_) Report(status, report);
+    client_->WriteLast(response, status, report);
+    delete this;
+  }
   void OnGivenUp(const absl::Status& status, const RelayReport& report) override {
     if (!std::exchange(given_up_, true)) Report(status, report);
   }

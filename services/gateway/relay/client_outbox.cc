@@ -24,6 +24,13 @@ void ClientOutbox::WriteNext() {
   client_->Write(response);
 }
 
+void ClientOutbox::WriteEnd(const absl::Status& status, const RelayReport& report) {
+  if (waiting_.empty()) return client_->Finish(status, report);
+  const v1::GenerateResponse response = std::move(waiting_.front());
+  Clear();
+  client_->WriteLast(response, status, report);
+}
+
 bool ClientOutbox::has_room() const {
   return waiting_.size() < options_.max_responses && waiting_bytes_ < options_.max_bytes;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 
+#include "absl/status/status.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/gateway/relay/relay_client.h"
 
@@ -29,13 +30,17 @@ class ClientOutbox {
   void Clear();
   // Writes the next response, unless none waits or the client has not taken the last one.
   void WriteNext();
+  // Writes the response that waits, if one does, and the end. Called where can_end; the last use of
+  // the outbox and of the client.
+  void WriteEnd(const absl::Status& status, const RelayReport& report);
   // The client has taken the response that was written last.
   void OnWritten() { is_writing_ = false; }
 
+  size_t num_waiting() const { return waiting_.size(); }
   // False if the worker's stream must not be read.
   bool has_room() const;
-  // True if the client has taken everything.
-  bool is_empty() const { return !is_writing_ && waiting_.empty(); }
+  // True if the client has taken everything but one response.
+  bool can_end() const { return !is_writing_ && waiting_.size() <= 1; }
 
  private:
   const ClientOutboxOptions options_;

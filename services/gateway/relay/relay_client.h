@@ -17,6 +17,12 @@ class RelayClient {
   // The client answers with StreamRelay::OnWritten. It must not keep the reference.
   virtual void Write(const v1::GenerateResponse& response) = 0;
   virtual void Finish(const absl::Status& status, const RelayReport& report) = 0;
+  // The last response and the end at once, in place of Write and Finish. It is not answered.
+  virtual void WriteLast(const v1::GenerateResponse& response, const absl::Status& status,
+                         const RelayReport& report) {
+    Write(response);
+    Finish(status, report);
+  }
   // Called at shutdown when the client stops reading: the status and report that Finish would get.
   // Finish may still be called later.
   virtual void OnGivenUp(const absl::Status& /*status*/, const RelayReport& /*report*/) {}

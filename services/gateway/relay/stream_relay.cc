@@ -157,12 +157,19 @@ void StreamRelay::Handle(ReplacedEnded&) {
 }
 
 void StreamRelay::Pump() {
-  outbox_.WriteNext();
-  if (state_ == State::kConcluded && outbox_.is_empty()) {
+  if (state_ == State::kConcluded) {
+    if (!outbox_.can_end()) return outbox_.WriteNext();
     state_ = State::kFinished;
     call_.ticket = Admission::Ticket();
-    client_->Finish(conclusion_, Report());
-  } else if (state_ == State::kCalling && !attempt_->is_reading() && outbox_.has_room()) {
+    return outbox_.WriteEnd(conclusion_, Report());
+  }
+  // The summary waits for the status, which follows it at once, so that the client gets both in one
+  // write.
+  const bool awaits_status =
+      state_ == State::kCalling && received_.has_summary() && outbox_.num_waiting() == 1;
+  if (!awaits_status) outbox_.WriteNext();
+  if (state_ == State::kCalling && !attempt_->is_reading() &&
+      (awaits_status || outbox_.has_room())) {
     attempt_->StartRead();
   }
 }

@@ -11,14 +11,21 @@ namespace continuo::gateway {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class RecordingClient : public RelayClient {
  public:
   void Write(const v1::GenerateResponse& response) override {
     written.push_back(response.sequence());
   }
-  void Finish(const absl::Status&, const RelayReport&) override {}
-  std::vector<uint64_t> written;
+  void Finish(const absl::Status&, const RelayReport&) override { ++num_ends; }
+  void WriteLast(const v1::GenerateResponse& response, const absl::Status& status,
+                 const RelayReport& report) override {
+    written_last.push_back(response.sequence());
+    Finish(status, report);
+  }
+  std::vector<uint64_t> written, written_last;
+  int num_ends = 0;
 };
 
 v1::GenerateResponse Response(uint64_t sequence, size_t text_bytes = 0) {
@@ -31,7 +38,7 @@ v1::GenerateResponse Response(uint64_t sequence, size_t text_bytes = 0) {
 TEST(ClientOutboxTest, WritesOneResponseAtATimeInOrder) {
   RecordingClient client;
   ClientOutbox outbox({}, &client);
-  EXPECT_TRUE(outbox.is_empty());
+  EXPECT_TRUE(outbox.can_end());
   outbox.WriteNext();
   for (uint64_t i = 1; i <= 3; ++i) outbox.Push(Response(i));
   outbox.WriteNext();
@@ -42,9 +49,9 @@ TEST(ClientOutboxTest, WritesOneResponseAtATimeInOrder) {
   outbox.OnWritten();
   outbox.WriteNext();
   EXPECT_THAT(client.written, ElementsAre(1, 2, 3));
-  EXPECT_FALSE(outbox.is_empty());
+  EXPECT_FALSE(outbox.can_end());
   outbox.OnWritten();
-  EXPECT_TRUE(outbox.is_empty());
+  EXPECT_TRUE(outbox.can_end());
 }
 
 TEST(ClientOutboxTest, HasNoRoomWhileOneOfItsBoundsIsReached) {
@@ -73,11 +80,41 @@ TEST(ClientOutboxTest, WhatWasNotWrittenCanBeDropped) {
   outbox.WriteNext();
   outbox.Clear();
   EXPECT_TRUE(outbox.has_room());
-  EXPECT_FALSE(outbox.is_empty());  // the first one is still being written
+  EXPECT_FALSE(outbox.can_end());  // the first one is still being written
   outbox.OnWritten();
   outbox.WriteNext();
-  EXPECT_TRUE(outbox.is_empty());
+  EXPECT_TRUE(outbox.can_end());
   EXPECT_THAT(client.written, ElementsAre(1));
+}
+
+TEST(ClientOutboxTest, TheLastResponseGoesWithTheEnd) {
+  RecordingClient client;
+  ClientOutbox outbox({}, &client);
+  for (uint64_t i = 1; i <= 3; ++i) outbox.Push(Response(i));
+  EXPECT_EQ(outbox.num_waiting(), 3);
+  EXPECT_FALSE(outbox.can_end());  // two of them come before it
+  outbox.WriteNext();
+  outbox.OnWritten();
+  outbox.WriteNext();
+  EXPECT_FALSE(outbox.can_end());  // the second one is still being written
+  outbox.OnWritten();
+  EXPECT_TRUE(outbox.can_end());
+  outbox.WriteEnd(absl::OkStatus(), RelayReport());
+  EXPECT_THAT(client.written, ElementsAre(1, 2));
+  EXPECT_THAT(client.written_last, ElementsAre(3));
+  EXPECT_EQ(client.num_ends, 1);
+}
+
+TEST(ClientOutboxTest, AnEndWithoutAResponseGoesAlone) {
+  RecordingClient client;
+  ClientOutbox outbox({}, &client);
+  outbox.Push(Response(1));
+  outbox.WriteNext();
+  outbox.OnWritten();
+  EXPECT_TRUE(outbox.can_end());
+  outbox.WriteEnd(absl::OkStatus(), RelayReport());
+  EXPECT_THAT(client.written_last, IsEmpty());
+  EXPECT_EQ(client.num_ends, 1);
 }
 
 }  // namespace

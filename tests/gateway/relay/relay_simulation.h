@@ -366,6 +366,12 @@ class SimulatedClient : public RelayClient {
     report = r;
     finish_time = sim_->clock.Now();
   }
+  void WriteLast(const v1::GenerateResponse& response, const absl::Status& end,
+                 const RelayReport& r) override {
+    Finish(end, r);
+    responses.push_back(response);
+    ++num_last;
+  }
   void OnGivenUp(const absl::Status& end, const RelayReport& r) override {
     given_up = end;
     report = r;
@@ -381,6 +387,7 @@ class SimulatedClient : public RelayClient {
   RelayReport report;
   absl::Time finish_time;
   absl::Duration write_delay = absl::Milliseconds(20);
+  int num_last = 0;  // calls of WriteLast
   bool writing = false;
   bool stalled = false;  // a slow reader: writes end only when the test calls Written
   bool gone = false;
