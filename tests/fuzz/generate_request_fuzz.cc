@@ -88,6 +88,11 @@ class Stream : public server::ResponseWriter {
     CONTINUO_CHECK(!writing_ && !status_.has_value());
     status_ = std::move(status);
   }
+  void WriteLast(v1::GenerateResponse response, absl::Status status) override {
+    Write(std::move(response));
+    writing_ = false;
+    Finish(std::move(status));
+  }
 
   const std::vector<v1::GenerateResponse>& responses() const { return responses_; }
   const absl::Status& status() const { return *status_; }

@@ -201,12 +201,34 @@ void GenerateCall::SendAccepted() {
   StartSendInitialMetadata();
 }
 
-void GenerateCall::Write(v1::GenerateResponse response) {
+void GenerateCall::Queue(const v1::GenerateResponse& response) {
   for (grpc::ByteBuffer& message : form_->Serialize(response)) {
     outgoing_.push_back(std::move(message));
   }
+}
+
+void GenerateCall::Write(v1::GenerateResponse response) {
+  Queue(response);
   if (outgoing_.empty()) {
     worker_.delivery_pool->Post([this] { Written(true); });
+  } else {
+    WriteNext();
+  }
+}
+
+void GenerateCall::WriteLast(v1::GenerateResponse response, absl::Status status) {
+  Queue(response);
+  end_ = Conclude(std::move(status));
+  if (outgoing_.empty()) {
+    Reactor::Finish(*end_);
+  } else {
+    WriteNext();
+  }
+}
+
+void GenerateCall::WriteNext() {
+  if (end_.has_value() && outgoing_.size() == 1) {
+    StartWriteAndFinish(&outgoing_.front(), grpc::WriteOptions(), *end_);
   } else {
     StartWrite(&outgoing_.front());
   }
@@ -215,11 +237,15 @@ void GenerateCall::Write(v1::GenerateResponse response) {
 void GenerateCall::OnWriteDone(bool ok) {
   outgoing_.pop_front();
   if (ok && !outgoing_.empty()) {
-    StartWrite(&outgoing_.front());
+    WriteNext();
     return;
   }
   outgoing_.clear();
-  Written(ok);
+  if (end_.has_value()) {
+    Reactor::Finish(*end_);
+  } else {
+    Written(ok);
+  }
 }
 
 void GenerateCall::Written(bool ok) {
@@ -272,14 +298,16 @@ void GenerateCall::LogEnd(const absl::Status& status) {
   trace_.End("worker.generate", status);
 }
 
-void GenerateCall::Finish(absl::Status status) {
+grpc::Status GenerateCall::Conclude(absl::Status status) {
   // A reader may be gone because the call was cut.
   if (absl::IsCancelled(status)) status = control_->reason().value_or(status);
   if (!label_.empty()) worker_.registry->Remove(info_->tenant, label_, control_.get());
   worker_.counters->Count(status.code());
   LogEnd(status);
   AddLoadTrailer(*worker_.load_board, worker_.peers, context_);
-  Reactor::Finish(common::ToGrpcStatus(form_->Explain(status)));
+  return common::ToGrpcStatus(form_->Explain(status));
 }
+
+void GenerateCall::Finish(absl::Status status) { Reactor::Finish(Conclude(std::move(status))); }
 
 }  // namespace continuo::server

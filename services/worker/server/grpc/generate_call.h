@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,6 +99,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void SendAccepted() override;
   void Write(v1::GenerateResponse response) override;
   void Finish(absl::Status status) override;
+  void WriteLast(v1::GenerateResponse response, absl::Status status) override;
 
  private:
   using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
@@ -114,6 +116,12 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   // Hands the request to the engine, or answers it right away. On an error nothing was started.
   absl::Status StartWith(const v1::GenerateRequest& request,
                          std::shared_ptr<const ServedModel> model);
+  // Adds the messages of a response to those that are to be written.
+  void Queue(const v1::GenerateResponse& response);
+  // Writes the next message; the last one together with the end, if there is one.
+  void WriteNext();
+  // The request is no longer live: counts and logs its end. Returns the status for the client.
+  grpc::Status Conclude(absl::Status status);
   // Tells the session that gRPC has taken its response, or, if not `ok`, that the client is gone.
   void Written(bool ok);
   // Logs the end of the call, and ends its span.
@@ -127,6 +135,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   grpc::ByteBuffer bytes_;  // of the request, until it is parsed
   const std::unique_ptr<GenerateForm> form_;
   std::deque<grpc::ByteBuffer> outgoing_;  // the write in flight, and what is behind it
+  std::optional<grpc::Status> end_;        // what follows the last of them, after WriteLast
   const engine::RequestId id_;
   std::string label_;
   std::shared_ptr<const ServedModel> model_;  // null until the request is parsed

@@ -144,7 +144,11 @@ void GenerateSession::Deliver() {
       queued_bytes_ = queue_.bytes();
     }
     if (response.has_value()) {
-      writer_->Write(*std::move(response));
+      if (status_.has_value() && !queue_.ready()) {
+        writer_->WriteLast(*std::move(response), *std::move(status_));
+      } else {
+        writer_->Write(*std::move(response));
+      }
       return;
     }
     if (status_.has_value()) {

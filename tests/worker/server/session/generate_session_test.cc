@@ -185,7 +185,6 @@ TEST_F(GenerateSessionTest, StopStringEndsInOneDeltaWithWhatWasHeldBack) {
   const v1::GenerateResponse summary = writer_->responses().back();
   EXPECT_EQ(summary.deltas_size(), 0);
   EXPECT_EQ(summary.summary().usage().completion_tokens(), 5u);
-  session_->WriteDone(true);
   EXPECT_TRUE(writer_->Wait().ok());
 }
 
@@ -419,6 +418,22 @@ TEST_F(GenerateSessionTest, WhatWasGeneratedIsFlushedBeforeAnError) {
   EXPECT_EQ(answer.sequences.at(0).text, "ab");
   EXPECT_FALSE(answer.has_summary);
   EXPECT_EQ(protocol::ReasonOf(writer_->Wait()), protocol::kReasonDraining);
+}
+
+TEST_F(GenerateSessionTest, TheLastResponseAndTheStatusComeTogether) {
+  Start(/*manual=*/true);
+  WaitForPostedWork();
+  SendTokens(Bytes("a"));
+  SendTokens(Bytes("b"), engine::FinishReason::kLength);
+  SendEnd();
+  WaitForPostedWork();
+  EXPECT_FALSE(writer_->finished()) << "a write is in flight";
+  session_->WriteDone(true);
+  EXPECT_TRUE(writer_->finished());
+  EXPECT_TRUE(writer_->wrote_last());
+  ASSERT_EQ(writer_->responses().size(), 2u);
+  EXPECT_EQ(writer_->responses()[1].deltas(0).text(), "ab");
+  EXPECT_TRUE(writer_->responses()[1].has_summary());
 }
 
 TEST_F(GenerateSessionTest, AWholeAnswerIsNotSpoiltByALateError) {

@@ -71,11 +71,21 @@ class RecordingWriter : public server::ResponseWriter {
     status_ = std::move(status);
     finished_.Notify();
   }
+  void WriteLast(v1::GenerateResponse response, absl::Status status) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      responses_.push_back(std::move(response));
+    }
+    wrote_last_ = true;
+    Finish(std::move(status));
+  }
 
   std::vector<v1::GenerateResponse> responses() const {
     absl::MutexLock lock(&mutex_);
     return responses_;
   }
+  // Whether the status came with a response.
+  bool wrote_last() const { return wrote_last_; }
   bool finished() const { return finished_.HasBeenNotified(); }
   int num_accepted() const { return num_accepted_; }
   // Blocks until the stream has its status.
@@ -91,6 +101,7 @@ class RecordingWriter : public server::ResponseWriter {
   std::vector<v1::GenerateResponse> responses_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_;
   std::atomic<int> num_accepted_ = 0;
+  std::atomic<bool> wrote_last_ = false;
   absl::Notification finished_;
 };
 
