@@ -94,7 +94,8 @@ void InferStream::Begin() {
   if (!infer.ok()) {
     // The id of a request that does not parse is not known, or as it came.
     inference::ModelInferRequest request;
-    SendError(common::ParseMessage(incoming_, &request).ok() ? request.id() : "", infer.status());
+    SendError(common::ParseMessage(incoming_, &request).ok() ? IdForErrors(request) : "",
+              infer.status());
     return;
   }
   v1::GenerateRequest request = std::exchange(infer->request, {});

@@ -283,6 +283,17 @@ TEST(InferRequestTest, ErrorsShowTheBeginningOfALongName) {
   EXPECT_THAT(message(output), is_short);
 }
 
+// Each response repeats it.
+TEST(InferRequestTest, AnIdIsBounded) {
+  Request request = TextRequest();
+  request.set_id(std::string(kMaxIdBytes, 'i'));
+  EXPECT_TRUE(ReadInferRequest(request).ok());
+  request.mutable_id()->push_back('i');
+  EXPECT_EQ(Wrong(request), "id");
+  EXPECT_EQ(IdForErrors(request), "");
+  EXPECT_EQ(IdForErrors(TextRequest()), "seven");
+}
+
 TEST(InferRequestTest, ThereIsOneVersion) {
   Request request = TextRequest();
   request.set_model_version("1");

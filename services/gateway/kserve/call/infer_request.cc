@@ -218,6 +218,9 @@ absl::StatusOr<InferCall> ReadInfer(InferMessage message) {
   if (!message.version.empty() && message.version != kVersion) {
     return absl::NotFoundError("each model has the version 1 alone");
   }
+  if (message.id.size() > kMaxIdBytes) {
+    return FieldError("id", absl::StrCat("has over ", kMaxIdBytes, " bytes"));
+  }
   InferCall call;
   call.id = std::move(message.id);
   Json body = Json::object();
@@ -245,6 +248,10 @@ absl::StatusOr<InferCall> ReadInfer(InferMessage message) {
   call.request = std::move(parsed.requests.front());
   if (call.stream) call.request.mutable_output()->set_progress(call.has_num_input_tokens);
   return call;
+}
+
+std::string IdForErrors(const inference::ModelInferRequest& request) {
+  return request.id().size() <= kMaxIdBytes ? request.id() : "";
 }
 
 absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request) {

@@ -31,6 +31,9 @@ inline constexpr char kIsFinal[] = "triton_final_response";
 // The only version of every model.
 inline constexpr char kVersion[] = "1";
 
+// Each response repeats the id of its request, so that it is bounded.
+inline constexpr size_t kMaxIdBytes = 1024;
+
 // A generation as its request has it.
 struct InferCall {
   v1::GenerateRequest request;
@@ -67,6 +70,9 @@ struct InferMessage {
 absl::StatusOr<InferCall> ReadInfer(InferMessage message);
 // One that is no stream has one response.
 absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request);
+
+// The id by which an error names its request: none where it is too long.
+std::string IdForErrors(const inference::ModelInferRequest& request);
 
 // True if a tensor of this name has a meaning of its own; others are members of /v1/completions.
 bool IsInput(std::string_view name);
