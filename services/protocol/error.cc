@@ -25,6 +25,7 @@ void SetDetail(absl::Status& status, const Message& message) {
 
 template <typename Message>
 std::optional<Message> GetDetail(const absl::Status& status) {
+  if (status.ok()) return std::nullopt;  // as the status of most requests
   const auto payload = status.GetPayload(TypeUrl<Message>());
   Message message;
   if (!payload.has_value() || !message.ParseFromString(std::string(*payload))) return std::nullopt;
