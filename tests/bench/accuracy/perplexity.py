@@ -154,7 +154,7 @@ def score_by_peer(form, options):
                               capture_output=True, text=True, timeout=7200, check=False)
     found = re.search(r"Final estimate: PPL = ([0-9.]+) \+/- ([0-9.]+)", done.stdout + done.stderr)
     if found is None:
-        raise RuntimeError(f"llama-perplexity:\n{(done.stdout + done.stderr)[-2000:]}")
+        raise RuntimeError(f"llama-perplexity ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
     return float(found.group(1))
 
 
@@ -208,10 +208,11 @@ def main():
         key = f"{form}@{options.tokens // options.chunk * options.chunk}"
         results[key] = score(form, options)
         is_file = form not in FOLDER_FLAGS and not form.endswith("+bf16")
-        if options.peer and is_file:
-            results[key]["llama.cpp"] = score_by_peer(form, options)
         OUT.parent.mkdir(parents=True, exist_ok=True)
         OUT.write_text(json.dumps(results) + "\n")
+        if options.peer and is_file:
+            results[key]["llama.cpp"] = score_by_peer(form, options)
+            OUT.write_text(json.dumps(results) + "\n")
         print(f"{key}: {perplexity(results[key]):.4f}, {results[key]['cpu_s']} s of CPU", flush=True)
     if options.table or options.formats:
         print_table(results)
