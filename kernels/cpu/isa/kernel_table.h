@@ -52,7 +52,8 @@ struct PanelGroups {
 };
 
 // out[i * out_stride + j] = x row i · packed row j, over one K split of k elements. Rows of x are
-// bf16 elements, or int8 elements beside each group's scale and sums.
+// f32 or bf16 elements, or int8 elements with a scale and sums for each group. A row of int8 is
+// readable for 63 bytes beyond its split; what lies there does not matter.
 //
 // bf16: one accumulator per output, over k in pairs. int8, int4: the products of a group are added
 // as integers, exactly; that sum becomes f32 and is multiplied by the weights' scale, then by the
@@ -228,7 +229,7 @@ void Avx2Int8(const PanelBlock& block);
 void Avx2Int4(const PanelBlock& block);
 void Avx512VnniInt8(const PanelBlock& block);
 void Avx512VnniInt4(const PanelBlock& block);
-// Linux has let the process use AMX before these are called (AllKernels asks).
+// Called only after AllKernels has returned a table that has them: it asks Linux for AMX.
 void AmxInt8(const PanelBlock& block);
 void AmxInt4(const PanelBlock& block);
 void Avx512Bf16(const PanelBlock& block);

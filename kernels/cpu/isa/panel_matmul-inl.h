@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loop over a block of packed panels. Included inside an instruction set's unnamed namespace,
-// which then instantiates Panels<T> for its tiles:
+// which then instantiates Panels<T> for its tiles. A set that prepares each chunk calls ForChunks
+// and Tiles itself (kernels_amx.cc).
 //
 //   T::kRows, T::kPanels          the largest tile, rows of x × panels
 //   T::kSmallM, T::kSmallMPanels  up to kSmallM rows, tiles are kSmallMPanels wide
@@ -133,7 +134,11 @@ template <class T, size_t kP, size_t kM = 1, class Args>
 static void TileOfRows(const Args& t, size_t rows) {
   constexpr size_t kMost = kP > T::kPanels ? T::kSmallM : T::kRows;
   if (rows == kM) return T::template Tile<kM, kP>(t);
-  if constexpr (kM < kMost) TileOfRows<T, kP, kM + 1>(t, rows);
+  if constexpr (kM < kMost) {
+    TileOfRows<T, kP, kM + 1>(t, rows);
+  } else {
+    __builtin_trap();  // T has no tile of so many rows
+  }
 }
 
 // Calls body(tile, unit) for each chunk of `num_panels` neighbouring panels, with all of the tile
@@ -185,7 +190,8 @@ INLINE void SetRows(const PanelBlock& b, size_t panel, size_t unit, size_t row, 
   }
 }
 
-// Computes a chunk of kP panels for all rows, in tiles of about as many, none below kLeast.
+// Computes a chunk of kP panels for all rows, in `num_tiles` tiles of about equally many rows, none
+// with fewer than kLeast; the last one is one of the larger ones.
 template <class T, size_t kP, size_t kLeast = 1, class Args>
 INLINE void Tiles(const PanelBlock& b, size_t panel, size_t unit, size_t num_tiles, Args& t) {
   for (size_t tile = 0; tile < num_tiles; ++tile) {

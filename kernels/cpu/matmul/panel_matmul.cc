@@ -68,6 +68,7 @@ PackedRows PanelMatMul::RoomForRows(const PanelLayout& layout, int64_t rows) {
   const int64_t num_splits = layout.num_splits();
   PackedRows packed;
   // An odd number of cache lines, so that neighbouring rows do not meet in one set of the cache.
+  // The 64 bytes are also what AMX may read beyond the last split.
   packed.stride = RoundUp(layout.x_offset[num_splits], 128) + 64;
   packed.num_rows = rows;
   const int64_t num_numbers = rows * layout.group_offset[num_splits];

@@ -14,13 +14,15 @@ namespace {
 #include "kernels/cpu/isa/x86/avx512_numbers-inl.h"
 
 constexpr size_t kMaxRows = 16;   // of a tile
-constexpr size_t kMaxBytes = 64;  // of a tile's row, which are as many elements of a group
+constexpr size_t kMaxBytes = 64;  // of a tile's row; an element is a byte
 constexpr size_t kMinGroup = 16;  // elements; shorter groups are multiplied without tiles
 
-// The rows of the smallest tile. Where there are several, each has as many at least.
+// The fewest rows of a tile. Rows that need several tiles are divided evenly, so that each tile has
+// at least 8.
 constexpr size_t kMinRows = 8;
 
-// Fewer rows are faster without tiles: a tile's sums go through memory for each group.
+// Returns the fewest rows for which tiles are faster than vpdpbusd: the sums of a tile go through
+// memory for each group.
 INLINE size_t MinRowsOf(size_t group_size) {
   return group_size >= 64 ? kMinRows : group_size >= 32 ? 14 : 32;
 }
@@ -205,8 +207,9 @@ struct QuantTile : QuantLayout<kBits, kBits == 8 ? 1024 : 512> {
   }
 };
 
-// Returns whether a block is faster with tiles: its groups fill whole rows of tiles, and a unit of
-// them a chunk.
+// Returns whether tiles can multiply a block, and are faster. Unpacked has room for groups of
+// kMinGroup elements and more whose units fit in a chunk; groups longer than kMaxBytes are whole
+// rows of tiles.
 template <class T>
 INLINE bool SuitsTiles(const PanelBlock& b) {
   const size_t size = static_cast<size_t>(b.groups->format.size);
@@ -221,7 +224,8 @@ template <class T>
 static void TilePanels(const PanelBlock& b, void (*without_tiles)(const PanelBlock&)) {
   if (!SuitsTiles<T>(b)) return without_tiles(b);
   const size_t num_tiles = (b.num_rows + kMaxRows - 1) / kMaxRows;
-  // Tiles have `rows` rows or one less. Those read a row more, which is the next one's first.
+  // Tiles have `rows` rows or one less, and the last one has `rows`. A shorter tile also reads the
+  // first row of the next one; its sums are not used.
   const size_t rows = (b.num_rows + num_tiles - 1) / num_tiles;
   const size_t size = static_cast<size_t>(b.groups->format.size);
   const size_t row_bytes = size < kMaxBytes ? size : kMaxBytes;
@@ -236,7 +240,7 @@ static void TilePanels(const PanelBlock& b, void (*without_tiles)(const PanelBlo
   set(2, row_bytes / 4, 4 * kPanelColumns);
   LoadConfig(config);
   for (size_t panel = 0; panel < b.num_panels; ++panel) T::Panel(b, panel, num_tiles, row_bytes);
-  // The kernel need not keep what the tiles hold.
+  // Linux need not save the tiles when it switches threads.
   ReleaseTiles();
 }
 
