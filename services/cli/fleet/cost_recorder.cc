@@ -21,7 +21,7 @@ engine::StepLoad WorkOf(const v1::Step& step) {
   for (const v1::StepSequence& s : step.sequences()) {
     if (s.new_tokens() == 0) continue;
     const bool samples = s.cached_tokens() + s.new_tokens() >= s.prompt_tokens();
-    work = work.WithTokens(s.cached_tokens(), s.new_tokens(), samples ? 1 : 0);
+    work = work.WithSequence(s.cached_tokens(), s.new_tokens(), samples ? 1 : 0);
   }
   return work;
 }

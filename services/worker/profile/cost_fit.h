@@ -13,9 +13,9 @@
 namespace continuo::profile {
 
 // Fits a StepTime to the steps of a real worker by least squares, with no term below 0, so that a
-// further sample never costs less than the one before it. As in
-// engine::StepCost, errors are relative to what steps of about the same size take, so that small
-// steps count as much as large ones and the mean of each size is met. Not thread-safe.
+// further sample never costs less than the one before it. As in engine::StepCost, errors are
+// relative to what steps of about the same size take, so that small steps count as much as large
+// ones and the mean of each size is met. Not thread-safe.
 class CostFit {
  public:
   // A step with this work took so long. Steps without tokens or time do not count.
@@ -31,7 +31,9 @@ class CostFit {
 
  private:
   static constexpr int kKnees = static_cast<int>(StepTime::kSampleKnees.size());
-  static constexpr int kFirstKnee = 5;  // the terms before it are those of all steps
+  // The index of the first knee's term, behind the fixed time, tokens, attention, decode attention
+  // and samples.
+  static constexpr int kFirstKnee = 5;
   static constexpr int kTerms = kFirstKnee + kKnees;
   // The terms of a StepTime, scaled to about the same size.
   using Terms = std::array<double, kTerms>;

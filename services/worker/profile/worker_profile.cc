@@ -112,7 +112,7 @@ engine::StepLoad LoadOf(const model::StepPlan& plan) {
   engine::StepLoad load;
   for (int s = 0; s < plan.num_seqs(); ++s) {
     const int64_t count = plan.query_begin[s + 1] - plan.query_begin[s];
-    load = load.WithTokens(plan.kv_len[s] - count, count, 0);
+    load = load.WithSequence(plan.kv_len[s] - count, count, 0);
   }
   load.samples = plan.num_samples();
   return load;

@@ -24,7 +24,7 @@ struct StepTime {
   double fixed = 0;
   double per_token = 0;
   double per_attended_token = 0;
-  double per_decode_attended_token = 0;  // of StepLoad::decode_attention, besides
+  double per_decode_attended_token = 0;  // of decode_attention, added to per_attended_token
   double per_sample = 0;
   // For each sample beyond a knee, besides per_sample and the knees before it.
   std::array<double, kSampleKnees.size()> per_sample_over = {};
@@ -32,7 +32,7 @@ struct StepTime {
   absl::Duration Of(const engine::StepLoad& load) const;
 };
 
-// The work of a plan, as the scheduler counts it.
+// Returns the work of a plan.
 engine::StepLoad LoadOf(const model::StepPlan& plan);
 
 // One kind of worker: how fast it is and what fits into it. A value.

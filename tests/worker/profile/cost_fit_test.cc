@@ -20,9 +20,9 @@ CostFit FitOf(const StepTime& truth, int steps, double noise) {
   for (int i = 0; i < steps; ++i) {
     engine::StepLoad load;
     if (i % 3 != 0) {
-      for (int64_t n = 1 + draw(32); n > 0; --n) load = load.WithTokens(draw(4000), 1, 1);
+      for (int64_t n = 1 + draw(32); n > 0; --n) load = load.WithSequence(draw(4000), 1, 1);
     }
-    if (i % 3 != 1) load = load.WithTokens(draw(4000), 1 + draw(500), 1);
+    if (i % 3 != 1) load = load.WithSequence(draw(4000), 1 + draw(500), 1);
     const double off = 1 + noise * (static_cast<double>(draw(2001)) / 1000 - 1);
     fit.Add(load, truth.Of(load) * off);
   }
@@ -76,7 +76,7 @@ TEST(CostFitTest, NoiseIsAveragedAndTold) {
 // mean.
 TEST(CostFitTest, TheMeanCountsAndNotTheUsual) {
   CostFit fit;
-  const engine::StepLoad load = engine::StepLoad().WithTokens(100, 1, 1);
+  const engine::StepLoad load = engine::StepLoad().WithSequence(100, 1, 1);
   for (int i = 0; i < 1000; ++i) fit.Add(load, absl::Milliseconds(i % 10 == 0 ? 50 : 5));
   const auto step = fit.Fit();
   ASSERT_TRUE(step.ok()) << step.status();
@@ -95,7 +95,7 @@ TEST(CostFitTest, NoTermIsBelowZero) {
 
 TEST(CostFitTest, StepsOfOneKindGiveACostThatFitsThem) {
   CostFit fit;
-  const engine::StepLoad load = engine::StepLoad().WithTokens(100, 1, 1);
+  const engine::StepLoad load = engine::StepLoad().WithSequence(100, 1, 1);
   for (int i = 0; i < 60; ++i) fit.Add(load, absl::Milliseconds(7));
   const auto step = fit.Fit();
   ASSERT_TRUE(step.ok()) << step.status();

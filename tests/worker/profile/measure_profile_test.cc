@@ -73,8 +73,11 @@ MeasureOptions Options(int num_blocks, int context) {
 }
 
 TEST(MeasureProfileTest, TheCostOfADeviceIsFound) {
-  const StepTime step = {
-      .fixed = 3e-3, .per_token = 4e-5, .per_attended_token = 2e-8, .per_sample = 1e-4};
+  const StepTime step = {.fixed = 3e-3,
+                         .per_token = 4e-5,
+                         .per_attended_token = 2e-8,
+                         .per_decode_attended_token = 1e-7,
+                         .per_sample = 1e-4};
   ManualClock clock;
   ProfiledDevice device(step, &clock);
   MeasureOptions options = Options(4096, 8192);
@@ -85,6 +88,8 @@ TEST(MeasureProfileTest, TheCostOfADeviceIsFound) {
   EXPECT_NEAR(profile->step.per_token, step.per_token, 0.02 * step.per_token);
   EXPECT_NEAR(profile->step.per_attended_token, step.per_attended_token,
               0.05 * step.per_attended_token);
+  EXPECT_NEAR(profile->step.per_decode_attended_token, step.per_decode_attended_token,
+              0.05 * step.per_decode_attended_token);
   EXPECT_NEAR(profile->step.per_sample, step.per_sample, 0.05 * step.per_sample);
   EXPECT_EQ(profile->engine.num_blocks, 4096);
   EXPECT_EQ(profile->engine.max_running, 100);

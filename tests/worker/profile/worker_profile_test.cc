@@ -29,10 +29,10 @@ TEST(WorkerProfileTest, AFileSetsWhatItNames) {
   EXPECT_EQ(profile->max_context_tokens, 1024);
   EXPECT_TRUE(profile->is_asynchronous);
   // 10 tokens, each of which attends to 100 others and to those before it, and one sample.
-  const engine::StepLoad load = engine::StepLoad().WithTokens(100, 10, 1);
+  const engine::StepLoad load = engine::StepLoad().WithSequence(100, 10, 1);
   EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of(load)), 0.002 + 0.01 + 1055e-7 + 0.0005, 1e-9);
   // A decode behind 100 others.
-  const engine::StepLoad decode = engine::StepLoad().WithTokens(100, 1, 1);
+  const engine::StepLoad decode = engine::StepLoad().WithSequence(100, 1, 1);
   EXPECT_NEAR(absl::ToDoubleSeconds(profile->step.Of(decode)),
               0.002 + 0.001 + 101 * 3.1e-6 + 0.0005, 1e-9);
   // 66 samples are 62 beyond the first knee and two beyond the last.
@@ -123,7 +123,7 @@ TEST(WorkerProfileTest, ErrorsNameTheMember) {
   }
 }
 
-TEST(WorkerProfileTest, TheWorkOfAPlanIsWhatTheSchedulerCounts) {
+TEST(WorkerProfileTest, TheWorkOfAPlanTellsDecodesApart) {
   model::StepPlan plan;
   // A decode behind 20 tokens, and 4 tokens of a prompt behind 8.
   plan.query_begin = {0, 1, 5};

@@ -13,15 +13,20 @@ struct StepLoad {
   int64_t tokens = 0;
   int64_t attention = 0;  // number of tokens that each token attends to, summed up
   int64_t samples = 0;    // vectors of logits
-  // The part of `attention` that is of tokens without others of their sequence. It reads keys and
-  // values for one token; StepCost does not tell it apart.
+  // The part of `attention` that is of sequences with one token in the step, which read keys and
+  // values for it alone. WithSequence counts it; StepCost does not tell it apart.
   int64_t decode_attention = 0;
 
-  // Adds `count` tokens of a sequence that has `context` tokens in the cache already.
+  // Adds `count` tokens of a sequence, which follow `context` others.
   StepLoad WithTokens(int64_t context, int64_t count, int64_t num_samples) const {
     const int64_t pairs = count * context + count * (count + 1) / 2;
-    return {tokens + count, attention + pairs, samples + num_samples,
-            decode_attention + (count == 1 ? pairs : 0)};
+    return {tokens + count, attention + pairs, samples + num_samples, decode_attention};
+  }
+  // Adds all tokens that a sequence has in the step.
+  StepLoad WithSequence(int64_t context, int64_t count, int64_t num_samples) const {
+    StepLoad load = WithTokens(context, count, num_samples);
+    if (count == 1) load.decode_attention += context + 1;
+    return load;
   }
 };
 

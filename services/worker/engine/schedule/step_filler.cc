@@ -112,7 +112,7 @@ absl::Duration StepFiller::PromptLimit(const StepLoad& decodes, const StepLoad& 
   const absl::Duration most = options_.target_step;
   if (decodes.tokens == 0 || decodes_yield_) return most;
   const StepLoad all = {decodes.tokens + prompts.tokens, decodes.attention + prompts.attention,
-                        decodes.samples, decodes.decode_attention};
+                        decodes.samples};
   const absl::Duration decoding = cost_.Predict(decodes);
   const absl::Duration prefill =
       cost_.Predict(all.WithTokens(0, book_.waiting_tokens(), 0)) - decoding;

@@ -37,6 +37,15 @@ TEST(StepCostTest, TokensAttendToEverythingBeforeThem) {
   EXPECT_EQ(load.samples, 1);
 }
 
+TEST(StepCostTest, TheAttentionOfAWholeSequenceOfOneTokenIsADecodes) {
+  const StepLoad decode = StepLoad{}.WithSequence(/*context=*/10, /*count=*/1, /*num_samples=*/1);
+  EXPECT_EQ(decode.attention, 11);
+  EXPECT_EQ(decode.decode_attention, 11);
+  // A prompt's, or a token that is added to others of its sequence, is not.
+  EXPECT_EQ(decode.WithSequence(10, 3, 1).decode_attention, 11);
+  EXPECT_EQ(decode.WithTokens(10, 1, 1).decode_attention, 11);
+}
+
 TEST(StepCostTest, NothingIsPredictedBeforeAnythingIsMeasured) {
   EXPECT_EQ(StepCost().Predict({100, 1000, 1}), absl::ZeroDuration());
   EXPECT_EQ(StepCost().TokenTime({100, 1000, 1}, 0, absl::Seconds(1)), absl::ZeroDuration());
