@@ -38,10 +38,13 @@ def run_and_learn(worker, cost, seconds, *flags):
     trace = subprocess.Popen(
         [str(fleet.BIN / "continuo"), "trace", f"--worker={worker.address}", "--out=/dev/null",
          f"--duration={seconds}s", f"--cost={cost}"])
-    report = run("bench", f"--duration={seconds}s", *flags)
-    if trace.wait() != 0:
-        sys.exit("no cost was learnt")
-    return report
+    try:
+        report = run("bench", f"--duration={seconds}s", *flags)
+        if trace.wait() != 0:
+            sys.exit("no cost was learnt")
+        return report
+    finally:
+        trace.kill()
 
 
 def figures(report):
