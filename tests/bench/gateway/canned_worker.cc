@@ -57,8 +57,8 @@ class Generation : public grpc::ServerWriteReactor<v1::GenerateResponse> {
 
   void OnWriteDone(bool ok) override {
     response_.Clear();
-    if (!ok || done_) {
-      Finish(ok ? grpc::Status::OK : grpc::Status::CANCELLED);
+    if (!ok) {
+      Finish(grpc::Status::CANCELLED);
     } else if (options_.interval > absl::ZeroDuration()) {
       alarm_.Set(absl::ToChronoTime(absl::Now() + options_.interval),
                  [this](bool) { WriteNext(); });
@@ -86,7 +86,11 @@ class Generation : public grpc::ServerWriteReactor<v1::GenerateResponse> {
       usage.set_prompt_tokens(prompt_tokens_);
       usage.set_completion_tokens(sent_);
     }
-    StartWrite(&response_);
+    if (done_) {
+      StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+    } else {
+      StartWrite(&response_);
+    }
   }
 
   const Options& options_;
