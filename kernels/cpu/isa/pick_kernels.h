@@ -18,7 +18,8 @@ std::vector<const KernelTable*> AvailableKernels();
 // of the process use it; if that is refused, there are no tables with AMX. Any thread may call.
 std::vector<const KernelTable*> AllKernels();
 
-// Returns the table of that name, or for "auto" the best available one. InvalidArgument lists what is available.
+// Returns the table of that name, or for "auto" the best available one. InvalidArgument lists what
+// is available.
 absl::StatusOr<const KernelTable*> PickKernels(std::string_view isa);
 
 }  // namespace continuo::kernels::cpu
