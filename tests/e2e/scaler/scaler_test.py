@@ -78,8 +78,11 @@ class ScalerTest(unittest.TestCase):
             self.started(fleet.start_worker(fleet.DEMO_MODEL, "--model_name=cold", port=self.port))
             self.assertEqual(len(answer.result().ids[0]), 5)
         stream.cancel()
-        cold = self.models(self.clients[1])["cold"]
-        self.assertEqual((cold.num_workers, cold.undescribed), (1, False))
+        # What the worker tells of its model may come after its first answer.
+        def described():
+            cold = self.models(self.clients[1])["cold"]
+            return (cold.num_workers, cold.undescribed) == (1, False)
+        fleet.wait_until(described, "cold is described")
         fleet.wait_until(lambda: not self.scaler.IsActive(REFERENCE, timeout=60).result, "quiet again")
 
     def test_the_metric_is_that_of_the_trigger(self):
