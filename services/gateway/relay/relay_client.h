@@ -17,7 +17,8 @@ class RelayClient {
   // The client answers with StreamRelay::OnWritten. It must not keep the reference.
   virtual void Write(const v1::GenerateResponse& response) = 0;
   virtual void Finish(const absl::Status& status, const RelayReport& report) = 0;
-  // The last response and the end at once, in place of Write and Finish. It is not answered.
+  // Gives the last response and the end at once, in place of Write and Finish. The relay does not
+  // wait for OnWritten.
   virtual void WriteLast(const v1::GenerateResponse& response, const absl::Status& status,
                          const RelayReport& report) {
     Write(response);

@@ -163,15 +163,12 @@ void StreamRelay::Pump() {
     call_.ticket = Admission::Ticket();
     return outbox_.WriteEnd(conclusion_, Report());
   }
+  if (state_ != State::kCalling) return outbox_.WriteNext();
   // The summary waits for the status, which follows it at once, so that the client gets both in one
   // write.
-  const bool awaits_status =
-      state_ == State::kCalling && received_.has_summary() && outbox_.num_waiting() == 1;
+  const bool awaits_status = received_.has_summary() && outbox_.num_waiting() == 1;
   if (!awaits_status) outbox_.WriteNext();
-  if (state_ == State::kCalling && !attempt_->is_reading() &&
-      (awaits_status || outbox_.has_room())) {
-    attempt_->StartRead();
-  }
+  if (!attempt_->is_reading() && (awaits_status || outbox_.has_room())) attempt_->StartRead();
 }
 
 void StreamRelay::TryNext() {

@@ -286,7 +286,7 @@ TEST(InferRequestTest, ErrorsShowTheBeginningOfALongName) {
 // Each response repeats it.
 TEST(InferRequestTest, AnIdIsBounded) {
   Request request = TextRequest();
-  request.set_id(std::string(kMaxIdBytes, 'i'));
+  request.set_id(std::string(kMaxClientIdBytes, 'i'));
   EXPECT_TRUE(ReadInferRequest(request).ok());
   request.mutable_id()->push_back('i');
   EXPECT_EQ(Wrong(request), "id");

@@ -218,8 +218,8 @@ absl::StatusOr<InferCall> ReadInfer(InferMessage message) {
   if (!message.version.empty() && message.version != kVersion) {
     return absl::NotFoundError("each model has the version 1 alone");
   }
-  if (message.id.size() > kMaxIdBytes) {
-    return FieldError("id", absl::StrCat("has over ", kMaxIdBytes, " bytes"));
+  if (message.id.size() > kMaxClientIdBytes) {
+    return FieldError("id", absl::StrCat("has over ", kMaxClientIdBytes, " bytes"));
   }
   InferCall call;
   call.id = std::move(message.id);
@@ -251,7 +251,7 @@ absl::StatusOr<InferCall> ReadInfer(InferMessage message) {
 }
 
 std::string IdForErrors(const inference::ModelInferRequest& request) {
-  return request.id().size() <= kMaxIdBytes ? request.id() : "";
+  return request.id().size() <= kMaxClientIdBytes ? request.id() : "";
 }
 
 absl::StatusOr<InferCall> ReadInferRequest(const inference::ModelInferRequest& request) {

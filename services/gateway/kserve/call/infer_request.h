@@ -32,7 +32,7 @@ inline constexpr char kIsFinal[] = "triton_final_response";
 inline constexpr char kVersion[] = "1";
 
 // Each response repeats the id of its request, so that it is bounded.
-inline constexpr size_t kMaxIdBytes = 1024;
+inline constexpr size_t kMaxClientIdBytes = 1024;
 
 // A generation as its request has it.
 struct InferCall {

@@ -120,7 +120,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public R
   void Queue(const v1::GenerateResponse& response);
   // Writes the next message; the last one together with the end, if there is one.
   void WriteNext();
-  // The request is no longer live: counts and logs its end. Returns the status for the client.
+  // Ends the request's life at this worker: takes it off the registry, counts and logs its end.
+  // Returns the status for the client.
   grpc::Status Conclude(absl::Status status);
   // Tells the session that gRPC has taken its response, or, if not `ok`, that the client is gone.
   void Written(bool ok);

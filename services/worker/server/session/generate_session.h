@@ -34,7 +34,7 @@ class ResponseWriter {
   virtual void Write(v1::GenerateResponse response) = 0;
   // The stream's status. The session does not touch the writer afterwards.
   virtual void Finish(absl::Status status) = 0;
-  // The last response and the status at once, in place of Write and Finish.
+  // Gives the last response and the status at once, in place of Write and Finish.
   virtual void WriteLast(v1::GenerateResponse response, absl::Status status) = 0;
 };
 

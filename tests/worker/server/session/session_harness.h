@@ -84,7 +84,7 @@ class RecordingWriter : public server::ResponseWriter {
     absl::MutexLock lock(&mutex_);
     return responses_;
   }
-  // Whether the status came with a response.
+  // Returns whether the status came with a response.
   bool wrote_last() const { return wrote_last_; }
   bool finished() const { return finished_.HasBeenNotified(); }
   int num_accepted() const { return num_accepted_; }
