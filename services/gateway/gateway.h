@@ -16,7 +16,7 @@
 #include "services/gateway/admission/admission.h"
 #include "services/gateway/config.h"
 #include "services/gateway/discovery/discovery.h"
-#include "services/gateway/grpc/gateway_metrics.h"
+#include "services/gateway/reports/gateway_metrics.h"
 #include "services/gateway/grpc/inference_service.h"
 #include "services/gateway/grpc/open_calls.h"
 #include "services/gateway/grpc/serving_health.h"

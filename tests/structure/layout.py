@@ -152,9 +152,12 @@ ALLOWED = {
     "services/gateway/workers": "services/base services/common services/common/grpc services/common/trust "
                                 "services/protocol proto "
                                 "services/gateway/discovery services/gateway/relay services/gateway/routing",
-    "services/gateway/grpc": "services/base services/common services/common/grpc services/common/telemetry "
+    "services/gateway/reports": "services/base services/common services/common/telemetry services/protocol "
+                                "services/gateway/admission services/gateway/relay services/gateway/requests "
+                                "services/gateway/routing",
+    "services/gateway/grpc": "services/base services/common/grpc services/common/telemetry "
                              "services/protocol proto services/gateway/admission services/gateway/identity "
-                             "services/gateway/relay services/gateway/relay/unary "
+                             "services/gateway/relay services/gateway/relay/unary services/gateway/reports "
                              "services/gateway/requests services/gateway/routing services/gateway/workers",
     "services/gateway/scaler": "services/base services/common/grpc services/common/trust "
                                "services/protocol proto "
@@ -199,7 +202,7 @@ ALLOWED = {
                         "services/common/trust "
                         "services/protocol services/gateway/adapters services/gateway/admission services/gateway/discovery "
                         "services/gateway/grpc services/gateway/identity services/gateway/kserve services/gateway/openai services/gateway/openai/http "
-                        "services/gateway/relay services/gateway/requests services/gateway/routing "
+                        "services/gateway/relay services/gateway/reports services/gateway/requests services/gateway/routing "
                         "services/gateway/scaler services/gateway/workers",
     # The classes that decide in production, on a virtual clock.
     "services/simulate/event": "services/base services/gateway/relay",

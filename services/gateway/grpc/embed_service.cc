@@ -10,12 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 #include "services/common/grpc/grpc_status.h"
-#include "services/gateway/grpc/bind_model.h"
-#include "services/gateway/grpc/request_log.h"
-#include "services/gateway/grpc/request_span.h"
+#include "services/gateway/reports/request_span.h"
 #include "services/gateway/requests/prompt_tokens.h"
 #include "services/gateway/workers/grpc_worker_transport.h"
-#include "services/protocol/error.h"
 #include "services/protocol/validate_request.h"
 
 namespace continuo::gateway {
@@ -84,11 +81,7 @@ class EmbedService::Call : public std::enable_shared_from_this<Call> {
         attempt->response.set_fingerprint(report.fingerprint);
       }
     }
-    service_->OnEnd(*this, status, report);
-    RelayReport told = report;
-    if (usage_.has_value()) told.prompt_tokens = usage_->prompt_tokens();
-    EndSpan(kOperation, service_->dependencies_.metrics->PoolName(report.pool), told, status,
-            &trace_);
+    service_->OnEnd(this, status, report);
     const TextService::Done<v1::EmbedResponse> done = std::move(done_);
     if (status.ok()) {
       done(std::move(attempt->response));
@@ -120,17 +113,18 @@ class EmbedService::Call : public std::enable_shared_from_this<Call> {
 absl::StatusOr<UnaryWork> EmbedService::Admit(const ClientCall& call,
                                               const common::CallTrace& trace,
                                               v1::EmbedRequest* request, KeyLimiter::Claim* claim) {
-  RETURN_IF_ERROR(dependencies_.check_open());
+  CallIntake* const intake = dependencies_.intake;
+  RETURN_IF_ERROR(intake->CheckOpen());
   UnaryWork work;
   std::shared_ptr<const KeyGrant> key;
-  ASSIGN_OR_RETURN(work.context, dependencies_.context_of(call, &key));
+  ASSIGN_OR_RETURN(work.context, intake->ContextOf(call, &key));
   CarryTrace(trace, &work.context);
   RETURN_IF_ERROR(protocol::ValidateEmbed(*request));
-  RETURN_IF_ERROR(BindModel(key.get(), dependencies_.key_limiter, request));
+  RETURN_IF_ERROR(intake->BindModel(key.get(), request));
   work.model = request->model();
   work.fingerprint = call.fingerprint;
   if (!request->request_id().empty()) work.context.request_id = request->request_id();
-  if (work.context.request_id.empty()) work.context.request_id = dependencies_.make_request_id();
+  if (work.context.request_id.empty()) work.context.request_id = intake->MakeRequestId();
   work.prompt_tokens = EstimatePromptTokens(*request);
   AdmissionRequest asked = {.bytes = call.num_bytes,
                             .tokens = work.prompt_tokens,
@@ -140,31 +134,17 @@ absl::StatusOr<UnaryWork> EmbedService::Admit(const ClientCall& call,
                             .max_tokens = 0,
                             .time_left = work.context.deadline - dependencies_.relay.clock->Now(),
                             .is_cold = dependencies_.relay.router->IsCold(request->model())};
-  ASSIGN_OR_RETURN(*claim, dependencies_.key_limiter->Take(std::move(key), work.prompt_tokens,
-                                                           /*is_continuation=*/false));
-  absl::StatusOr<Admission::Ticket> ticket = dependencies_.admission->Admit(asked);
-  // The workers matter only where the forecast alone rejects the request.
-  if (protocol::ReasonOf(ticket.status()) == protocol::kReasonOverloaded &&
-      asked.time_left < absl::InfiniteDuration() &&
-      dependencies_.relay.router->HasFree(
-          {.model = request->model(), .prompt_tokens = work.prompt_tokens})) {
-    asked.has_free_worker = true;
-    ticket = dependencies_.admission->Admit(asked);
-  }
-  if (!ticket.ok()) claim->Refund();
-  ASSIGN_OR_RETURN(work.ticket, std::move(ticket));
-  absl::MutexLock lock(&mutex_);
-  work.seed = absl::Uniform<uint64_t>(random_);
-  work.context.call_id =
-      absl::StrCat(absl::Hex(absl::Uniform<uint64_t>(random_), absl::kZeroPad16));
+  ASSIGN_OR_RETURN(work.ticket,
+                   intake->Admit(dependencies_.admission, std::move(asked), std::move(key), claim));
+  work.seed = intake->MakeSeed();
+  work.context.call_id = intake->MakeCallId();
   return work;
 }
 
 TextService::Cancel EmbedService::Ask(const ClientCall& client_call, v1::EmbedRequest request,
                                       TextService::Done<v1::EmbedResponse> done) {
   const std::string model = request.model();
-  common::CallTrace trace(dependencies_.spans, client_call.metadata("traceparent"),
-                          dependencies_.relay.clock);
+  common::CallTrace trace = dependencies_.reports->Begin(client_call.metadata("traceparent"));
   SetRequest(request, &trace);
   KeyLimiter::Claim claim;
   absl::StatusOr<UnaryWork> work = Admit(client_call, trace, &request, &claim);
@@ -174,9 +154,8 @@ TextService::Cancel EmbedService::Ask(const ClientCall& client_call, v1::EmbedRe
     rejected = ended_;
   }
   if (!rejected.ok()) {
-    dependencies_.metrics->OnRejected(model, rejected);
-    LogRejectedRequest(model, client_call.correlation_id, rejected, trace.TraceId());
-    EndSpan(kOperation, rejected, &trace);
+    dependencies_.reports->OnRejected(model, client_call.correlation_id, rejected, kOperation,
+                                      &trace);
     done(rejected);
     return [] {};
   }
@@ -203,35 +182,19 @@ TextService::Cancel EmbedService::Ask(const ClientCall& client_call, v1::EmbedRe
   return [relay] { relay->End(absl::CancelledError("the client cancelled")); };
 }
 
-void EmbedService::OnEnd(Call& call, const absl::Status& status, const RelayReport& report) {
-  const KeyGrant* const key = call.claim_.key();
-  const bool is_told = call.usage_.has_value();
-  UsageRecord record = {
-      .call = call.call_id_,
-      .tenant = report.tenant,
-      .key = key == nullptr ? "" : key->id(),
-      .request_id = report.request_id,
-      .model = report.model,
-      .fingerprint = report.fingerprint,
-      .prompt_tokens = is_told ? call.usage_->prompt_tokens() : report.prompt_tokens,
-      .is_estimate = !is_told && report.prompt_tokens > 0,
-      .cached_tokens = is_told ? call.usage_->cached_prompt_tokens() : 0,
-      .migrations = report.migrations,
-      .duration = report.duration};
-  call.claim_.Settle(record.prompt_tokens);
-  dependencies_.metrics->OnRequestEnd({.model = report.model, .pool = report.pool}, status,
-                                      report.duration);
-  dependencies_.metrics->OnTenantTokens(
-      record.tenant, {.prompt = record.prompt_tokens, .cached = record.cached_tokens});
+void EmbedService::OnEnd(Call* call, const absl::Status& status, const RelayReport& report) {
+  const std::optional<v1::Usage>& usage = call->usage_;
   RelayReport told = report;
-  told.prompt_tokens = record.prompt_tokens;
-  LogRequest(told, status,
-             {.trace_id = call.trace_.TraceId(),
-              .key = record.key,
-              .pool = dependencies_.metrics->PoolName(report.pool)});
-  if (dependencies_.usage != nullptr) dependencies_.usage->Write(record, status);
+  if (usage.has_value()) told.prompt_tokens = usage->prompt_tokens();
+  UsageRecord record = RecordOf(told);
+  record.call = call->call_id_;
+  if (call->claim_.key() != nullptr) record.key = call->claim_.key()->id();
+  record.is_estimate = !usage.has_value() && told.prompt_tokens > 0;
+  if (usage.has_value()) record.cached_tokens = usage->cached_prompt_tokens();
+  call->claim_.Settle(told.prompt_tokens);
+  dependencies_.reports->OnEnd(told, record, status, kOperation, &call->trace_);
   absl::MutexLock lock(&mutex_);
-  open_.erase(&call);
+  open_.erase(call);
 }
 
 void EmbedService::EndAll(const absl::Status& status) {

@@ -2,26 +2,23 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/random/random.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/common/telemetry/call_trace.h"
 #include "services/gateway/admission/admission.h"
-#include "services/gateway/grpc/gateway_metrics.h"
+#include "services/gateway/grpc/call_intake.h"
 #include "services/gateway/grpc/open_calls.h"
-#include "services/gateway/grpc/usage_log.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/text_service.h"
 #include "services/gateway/relay/unary/unary_relay.h"
+#include "services/gateway/reports/call_reports.h"
 #include "services/gateway/requests/key_limiter.h"
 #include "services/gateway/workers/worker_pool.h"
 
@@ -36,19 +33,11 @@ class EmbedService {
     RelayEnvironment relay;
     const WorkerPool* pool = nullptr;
     Admission* admission = nullptr;
-    GatewayMetrics* metrics = nullptr;
     OpenCalls* open_calls = nullptr;
-    KeyLimiter* key_limiter = nullptr;
-    UsageLog* usage = nullptr;              // Null: there is no ledger.
-    common::SpanExporter* spans = nullptr;  // Null: nothing is traced.
-    // UNAVAILABLE while the gateway drains.
-    std::function<absl::Status()> check_open;
-    // The tenant, deadline and trace of a call, and its key.
-    std::function<absl::StatusOr<CallContext>(const ClientCall&, std::shared_ptr<const KeyGrant>*)>
-        context_of;
-    std::function<std::string()> make_request_id;
+    CallIntake* intake = nullptr;
+    const CallReports* reports = nullptr;
   };
-  explicit EmbedService(Dependencies dependencies) : dependencies_(std::move(dependencies)) {}
+  explicit EmbedService(const Dependencies& dependencies) : dependencies_(dependencies) {}
 
   // As TextService::AskEmbed.
   TextService::Cancel Ask(const ClientCall& call, v1::EmbedRequest request,
@@ -63,11 +52,10 @@ class EmbedService {
   // `claim` becomes the place that the caller's key gives to an admitted request.
   absl::StatusOr<UnaryWork> Admit(const ClientCall& call, const common::CallTrace& trace,
                                   v1::EmbedRequest* request, KeyLimiter::Claim* claim);
-  void OnEnd(Call& call, const absl::Status& status, const RelayReport& report);
+  void OnEnd(Call* call, const absl::Status& status, const RelayReport& report);
 
   const Dependencies dependencies_;
   mutable absl::Mutex mutex_;
-  absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndAll
   absl::flat_hash_map<const Call*, std::weak_ptr<UnaryRelay>> open_ ABSL_GUARDED_BY(mutex_);
 };

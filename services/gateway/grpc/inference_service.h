@@ -3,32 +3,31 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
-#include "absl/random/random.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "continuo/v1/inference.grpc.pb.h"
 #include "services/common/telemetry/call_trace.h"
 #include "services/gateway/admission/admission.h"
+#include "services/gateway/grpc/call_intake.h"
 #include "services/gateway/grpc/embed_service.h"
-#include "services/gateway/grpc/gateway_metrics.h"
+#include "services/gateway/grpc/live_streams.h"
 #include "services/gateway/grpc/open_calls.h"
-#include "services/gateway/grpc/usage_log.h"
+#include "services/gateway/grpc/text_forwarder.h"
 #include "services/gateway/identity/fleet_secret.h"
 #include "services/gateway/identity/recent_keys.h"
 #include "services/gateway/relay/generate_service.h"
 #include "services/gateway/relay/stream_relay.h"
 #include "services/gateway/relay/text_service.h"
+#include "services/gateway/reports/call_reports.h"
+#include "services/gateway/reports/gateway_metrics.h"
+#include "services/gateway/reports/usage_log.h"
 #include "services/gateway/requests/auth.h"
 #include "services/gateway/requests/key_limiter.h"
 #include "services/gateway/workers/worker_pool.h"
@@ -68,16 +67,18 @@ class InferenceService
   explicit InferenceService(const Dependencies& dependencies);
 
   // From now on calls that need a worker are rejected, UNAVAILABLE with reason CONTINUE.
-  void BeginDrain() { draining_ = true; }
+  void BeginDrain() { intake_.BeginDrain(); }
   // Ends all open streams and calls of Embed with `status`, an error, each after the write that is
   // in flight to its client. No other one is opened from now on.
   void EndStreams(const absl::Status& status);
   // After EndStreams: logs the streams whose clients have not read their end, and stops waiting.
-  void GiveUpStreams();
+  void GiveUpStreams() { streams_.GiveUpAll(); }
   // Counts calls of Embed, too.
-  int64_t num_streams() const;
+  int64_t num_streams() const { return streams_.size() + embeds_.num_calls(); }
   // After BeginDrain: returns when no call was rejected for `quiet`, or after `longest`.
-  void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const;
+  void WaitForQuiet(absl::Duration quiet, absl::Duration longest) const {
+    intake_.WaitForQuiet(quiet, longest);
+  }
 
   absl::StatusOr<std::string> Authenticate(const ClientCall& call) const override;
   absl::StatusOr<std::shared_ptr<StreamRelay>> Open(const ClientCall& call,
@@ -87,7 +88,7 @@ class InferenceService
   std::vector<v1::Model> Models(const ClientCall& call) const;
   void OnRejected(const std::string& model, const std::string& correlation_id,
                   const absl::Status& status) override;
-  std::string MakeRequestId() override;
+  std::string MakeRequestId() override { return intake_.MakeRequestId(); }
   absl::StatusOr<CallIdentity> Identify(const ClientCall& call,
                                         std::string_view key) const override;
 
@@ -122,56 +123,18 @@ class InferenceService
                                          grpc::ByteBuffer* response) override;
 
  private:
-  class OpenStream;
-  // The tenant and the id of a request.
-  using RequestKey = std::pair<std::string, std::string>;
-
-  std::vector<std::shared_ptr<StreamRelay>> OpenRelays() const;
-  // UNAVAILABLE after BeginDrain.
-  absl::Status CheckOpen() const;
   // `claim` becomes the place that the caller's key gives to an admitted request.
   absl::StatusOr<RelayRequest> Admit(const ClientCall& call, const common::CallTrace& trace,
                                      v1::GenerateRequest request, KeyLimiter::Claim* claim);
-  absl::StatusOr<Caller> FindCaller(const ClientCall& call) const;
   std::vector<v1::Model> Models(const KeyGrant* key) const;
-  // The tenant, deadline and trace of a call, and the request id where the client sent one. `key`
-  // becomes the caller's.
-  absl::StatusOr<CallContext> ContextOf(const ClientCall& call,
-                                        std::shared_ptr<const KeyGrant>* key) const;
-  // Sends the request to a worker of its model, and to another one where that is lost.
-  template <typename Request, typename Response, typename Method>
-  grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
-                                    Method method);
-  // The same for a call of another protocol.
-  template <typename Request, typename Response, typename Method>
-  Cancel Ask(const ClientCall& call, Request request, Done<Response> done, Method method);
-  // Enters a relay that has been admitted; it replaces one of the same key if it is a continuation.
-  // ALREADY_EXISTS if it is none, or the status of EndStreams.
-  absl::Status Enter(const std::shared_ptr<StreamRelay>& relay, RequestKey key,
-                     bool is_continuation);
-  void OnStreamEnd(const StreamRelay* relay, const absl::Status& status, const RelayReport& report,
-                   const std::string& trace_id, KeyLimiter::Claim& claim, const UsageRecord& usage,
-                   const std::string& identity);
-  void LogRejected(const std::string& model, const std::string& correlation_id,
-                   const absl::Status& status, const std::string& trace_id);
 
   const Dependencies dependencies_;
-  std::atomic<bool> draining_ = false;
+  CallIntake intake_;
+  const CallReports reports_;
   RecentKeys recent_keys_;
+  LiveStreams streams_;
   EmbedService embeds_;
-
-  mutable absl::Mutex mutex_;
-  mutable absl::CondVar rejected_ ABSL_GUARDED_BY(mutex_);  // Signalled by CheckOpen.
-  absl::BitGen random_ ABSL_GUARDED_BY(mutex_);
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // OK until EndStreams.
-  struct OpenRelay {
-    std::weak_ptr<StreamRelay> relay;
-    RequestKey key;
-  };
-  absl::flat_hash_map<const StreamRelay*, OpenRelay> open_ ABSL_GUARDED_BY(mutex_);
-  // The relay that runs for each key; where several did, the one that replaced the others.
-  absl::flat_hash_map<RequestKey, const StreamRelay*> live_ ABSL_GUARDED_BY(mutex_);
+  const TextForwarder forwarder_;
 };
 
 }  // namespace continuo::gateway

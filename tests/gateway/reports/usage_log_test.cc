@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/grpc/usage_log.h"
+#include "services/gateway/reports/usage_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

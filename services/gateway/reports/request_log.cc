@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/grpc/request_log.h"
+#include "services/gateway/reports/request_log.h"
 
 #include "services/common/log.h"
 #include "services/protocol/error.h"

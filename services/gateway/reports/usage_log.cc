@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/grpc/usage_log.h"
+#include "services/gateway/reports/usage_log.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

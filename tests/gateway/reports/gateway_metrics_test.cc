@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/grpc/gateway_metrics.h"
+#include "services/gateway/reports/gateway_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "services/gateway/grpc/request_span.h"
+#include "services/gateway/reports/request_span.h"
 
 #include <utility>
 #include <vector>
