@@ -7,14 +7,12 @@
 ARG BASE=debian:experimental
 ARG CUDA=13
 
-FROM ${BASE} AS toolchain
+# TARGETARCH is what the images are for, amd64 or arm64; for another one than the builder's, programs are cross-compiled.
+FROM --platform=$BUILDPLATFORM ${BASE} AS toolchain
+ARG TARGETARCH
 COPY deploy/images/apt-preferences /etc/apt/preferences.d/continuo
-RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
-      ca-certificates cargo ccache cmake g++ ninja-build pkgconf python3 \
-      libabsl-dev libboost-dev libc-ares-dev libcli11-dev libcurl4-openssl-dev libgrpc++-dev \
-      libminizip-dev libprotobuf-dev libre2-dev libssl-dev libxxhash-dev nlohmann-json3-dev prometheus-cpp-dev \
-      protobuf-compiler protobuf-compiler-grpc zlib1g-dev \
-    && apt-get clean && rm -rf /var/lib/apt/lists/*
+COPY deploy/images/target.sh deploy/images/toolchain.sh /toolchain/
+RUN /toolchain/toolchain.sh
 
 # What the tests need on top: `deploy/images/test.sh` runs them there.
 FROM toolchain AS toolchain-tests
@@ -23,6 +21,7 @@ RUN apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no
     && apt-get clean && rm -rf /var/lib/apt/lists/*
 
 FROM toolchain AS build
+ARG TARGETARCH
 ARG VERSION_SUFFIX=
 WORKDIR /src
 COPY . .
@@ -30,7 +29,7 @@ RUN --mount=type=cache,id=continuo-ccache,target=/ccache \
     --mount=type=cache,id=continuo-cargo,target=/cargo \
     --mount=type=cache,id=continuo-cargo-target,target=/src/build/cargo \
     export CCACHE_DIR=/ccache CARGO_HOME=/cargo \
-    && cmake --preset release -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
+    && deploy/images/configure.sh -DCONTINUO_TESTS=OFF -DCONTINUO_VERSION_SUFFIX="$VERSION_SUFFIX" \
     && ninja -C build/release -j "$(nproc)" --quiet continuo-gateway continuo-worker continuo \
     && python3 scripts/third_party_notices.py --json > build/crates.json
 # Each image's root: the program, the libraries that it loads and the packages that they are from.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the promises of every image: an unprivileged user, labels, nothing that runs but its
-program, and a bill of materials with what the program loads.
+program, all of its files of its architecture, and a bill of materials with what the program loads.
 
-    check_image.py ARCHIVE ROOT NAME VERSION REVISION    an OCI archive, and where its root is mounted
+    check_image.py ARCHIVE ROOT NAME VERSION REVISION ARCH    an OCI archive, and where its root is mounted
 """
 import json
 import pathlib
@@ -17,11 +17,23 @@ def config_of(archive):
         def blob(digest):
             return json.load(tar.extractfile(f"blobs/{digest.replace(':', '/')}"))
         manifest = blob(json.load(tar.extractfile("index.json"))["manifests"][0]["digest"])
-        return blob(manifest["config"]["digest"])["config"]
+        return blob(manifest["config"]["digest"])
 
 
-def problems(archive, root, name, version, revision):
-    config = config_of(archive)
+def machine_of(path):
+    """The architecture of an ELF file (its field e_machine), None for any other file."""
+    with open(path, "rb") as file:
+        head = file.read(20)
+    if head[:4] != b"\x7fELF":
+        return None
+    return {62: "amd64", 183: "arm64"}.get(int.from_bytes(head[18:20], "little"), "another")
+
+
+def problems(archive, root, name, version, revision, architecture):
+    image = config_of(archive)
+    config = image["config"]
+    if image["architecture"] != architecture:
+        yield f"its configuration says {image['architecture']}, not {architecture}"
     labels = config.get("Labels", {})
     if config.get("User") != "65532:65532":
         yield f"runs as {config.get('User')!r}"
@@ -36,6 +48,8 @@ def problems(archive, root, name, version, revision):
     program = config["Entrypoint"][0].lstrip("/")
     for path in files:
         mode, inside = path.stat().st_mode, str(path.relative_to(root))
+        if machine_of(path) not in (None, architecture):
+            yield f"{inside} is a program of {machine_of(path)}"
         if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH):
             yield f"{inside} has mode {oct(mode)}"
         if inside.split("/")[-2:-1] in (["bin"], ["sbin"]) and inside != program:
@@ -60,8 +74,9 @@ def problems(archive, root, name, version, revision):
 
 
 def main():
-    archive, root, name, version, revision = sys.argv[1:]
-    found = list(problems(archive, pathlib.Path(root), name, version, revision))
+    archive, root, *told = sys.argv[1:]
+    name = told[0]
+    found = list(problems(archive, pathlib.Path(root), *told))
     for problem in found:
         print(f"{name}: {problem}", file=sys.stderr)
     return 1 if found else 0

@@ -5,9 +5,20 @@
 #
 #   deploy/images/e2e.sh [CTEST_OPTIONS...]    as ctest's; all of them where none are given
 #   deploy/images/e2e.sh --floods [TESTS...]   the floods alone
+#
+# With --arch=arm64 first: the images of that architecture, where it is another one run by qemu, which is some ten
+# times slower; tests with clocks of their own may fail there.
 . "$(dirname "$0")/env.sh"
+ARCH=$machine
+case "${1:-}" in --arch=*) ARCH=${1#--arch=}; shift ;; esac
 version=$(sed -n 's/^project(continuo VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 tag=${TAG:-$version}
+emulator=
+if [ "$ARCH" != "$machine" ]; then
+  tag+=-$ARCH
+  case $ARCH in amd64) emulator=qemu-x86_64 ;; arm64) emulator=qemu-aarch64 ;; esac
+  emulator=$(command -v "$emulator") || { echo "e2e.sh: no emulator of $ARCH: scripts/setup.sh --arm64" >&2; exit 1; }
+fi
 build=build/images-e2e
 cmake --preset release -B "$build" >"$IMAGES_ROOT/e2e-configure.log" 2>&1 ||
   { cat "$IMAGES_ROOT/e2e-configure.log" >&2; exit 1; }
@@ -21,7 +32,7 @@ for image in gateway:continuo-gateway worker-cpu:continuo-worker cli:continuo; d
   program=${image#*:}
   # The image's own loader and libraries: this machine's are older.
   loader=$(echo "$root"/usr/lib/*-linux-gnu/ld-linux-*)
-  printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$loader" "$(dirname "$loader")" \
+  printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "${emulator:+$emulator }$loader" "$(dirname "$loader")" \
     "$root/usr/bin/$program" >"$build/bin/$program"
   chmod +x "$build/bin/$program"
   "$build/bin/$program" --version

@@ -18,12 +18,15 @@ CACHES=$TMPDIR/buildah-cache
 
 command -v buildah >/dev/null || { echo "buildah is missing: scripts/setup.sh --cluster" >&2; exit 1; }
 
-# buildah_build TARGET TAG [OPTIONS...]: a target of the Dockerfile. Isolation by chroot needs no
-# network namespace and no runc, so this works inside a container, too.
+machine=$(dpkg --print-architecture)
+
+# buildah_build TARGET TAG [OPTIONS...]: a target of the Dockerfile, for $ARCH (by default the machine's architecture).
+# Isolation by chroot needs no network namespace and no runc, so this works inside a container, too.
 buildah_build() {
   local target=$1 tag=$2
   shift 2
-  local options=(--isolation chroot --pull-never --layers --format oci --build-arg "BASE=$BASE")
+  local options=(--isolation chroot --pull-never --layers --format oci --build-arg "BASE=$BASE"
+    --platform "linux/${ARCH:-$machine}" --build-arg "BUILDPLATFORM=linux/$machine")
   # Certificates that only this machine trusts (a registry's proxy) are for the build alone.
   local certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
   [ ! -f "$certificates" ] || options+=(-v "$certificates:/etc/ssl/certs/ca-certificates.crt:ro")

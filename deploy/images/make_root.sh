@@ -4,18 +4,22 @@
 # Dockerfile: the program, the libraries that it loads with their licences, and what tells scanners
 # which packages and wheels these are from. CRATES lists the Rust crates that the program links.
 set -euo pipefail
+. "$(dirname "$0")/target.sh"
 image=$1 program=$2 root=$3 crates=${4:-}
-libraries_of_wheels=usr/lib/$(g++ -print-multiarch)
+name=$(basename "$program")
+libraries_of_wheels=usr/lib/$triple
 mkdir -p "$root"/{etc,tmp,usr/bin,$libraries_of_wheels,usr/lib64,usr/share/continuo,var/lib/dpkg/status.d}
 chmod 1777 "$root/tmp"
 ln -s usr/bin "$root/bin"
 ln -s usr/lib "$root/lib"
 ln -s usr/lib64 "$root/lib64"
-install -s -m 755 "$program" "$root/usr/bin/"
+install -s --strip-program="$triple-strip" -m 755 "$program" "$root/usr/bin/"
 
 packages=() wheels=()
 # Libraries that the program loads, and those that they open by name: cuBLASLt compiles some kernels.
-libraries=$(ldd "$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}')
+# The loader has the name that programs have for it, such as /lib64/ld-linux-x86-64.so.2.
+loader=$("$triple-readelf" -p .interp "$program" | grep -o '/.*')
+libraries=$($emulator "$loader" --list "$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}')
 if [[ $libraries == *libcublasLt* ]]; then
   folder=$(dirname "$(grep -m1 libcublasLt <<<"$libraries")")
   libraries+=$'\n'$(ls "$folder"/libnvrtc{,-builtins}.so.1[23]*)
@@ -33,18 +37,18 @@ while read -r library; do
   # The name that the loader looks for, beside the file that it is.
   link=$(dirname "$file")/$(basename "$library")
   [ "$link" = "$file" ] || ln -sf "$(basename "$file")" "$root$link"
-  packages+=("$(dpkg -S "$file" | cut -d: -f1)")
+  owner=$(dpkg -S "$file")
+  packages+=("${owner%%: *}")
 done <<<"$libraries"
-# The loader by the name that programs have for it, such as /lib64/ld-linux-x86-64.so.2.
-loader=$(ldd "$program" | awk '$1 ~ /^\// {print $1}')
 ln -sfr "$root$(realpath "$loader")" "$root/usr$loader"
 
 mapfile -t packages < <(printf '%s\n' "${packages[@]}" base-files | sort -u)
 mapfile -t wheels < <(printf '%s\n' ${wheels[@]+"${wheels[@]}"} | sort -u | grep .)
 for package in "${packages[@]}"; do
-  dpkg-query -s "$package" >"$root/var/lib/dpkg/status.d/$package"
-  mkdir -p "$root/usr/share/doc/$package"
-  cp -L "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/"
+  bare=${package%:*}
+  dpkg-query -s "$package" >"$root/var/lib/dpkg/status.d/$bare"
+  mkdir -p "$root/usr/share/doc/$bare"
+  cp -L "/usr/share/doc/$bare/copyright" "$root/usr/share/doc/$bare/"
 done
 for wheel in "${wheels[@]}"; do
   mkdir -p "$root/usr/share/doc/$(basename "$wheel" .dist-info)"
@@ -56,7 +60,11 @@ echo 'nonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin' >"$root/etc/passwd"
 echo 'nonroot:x:65532:' >"$root/etc/group"
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 
-python3 deploy/images/sbom.py --image="$image" --program="$program" ${crates:+--crates="$crates"} \
-  "${wheels[@]/#/--wheel=}" --output="$root/usr/share/continuo/sbom.cdx.json" "${packages[@]}"
 # As it runs in there: every library is found.
-chroot "$root" "/usr/bin/$(basename "$program")" --version
+[ "$cross" = 0 ] || install -m 755 "$emulator" "$root/emulator"
+version=$(chroot "$root" ${emulator:+/emulator} "/usr/bin/$name" --version)
+rm -f "$root/emulator"
+echo "$version"
+python3 deploy/images/sbom.py --image="$image" --program="$program" --version="${version##* }" \
+  --architecture="$architecture" ${crates:+--crates="$crates"} "${wheels[@]/#/--wheel=}" \
+  --output="$root/usr/share/continuo/sbom.cdx.json" "${packages[@]}"

@@ -16,10 +16,14 @@ import uuid
 COMPILED_IN = ["libboost-dev", "libcli11-dev", "nlohmann-json3-dev", "prometheus-cpp-dev"]
 
 
-def package(name):
+def package(name, architecture):
+    """The entry of a package, which is of the architecture or of none."""
     def field(which):
-        return subprocess.run(["dpkg-query", "-W", "-f", "${%s}" % which, name], check=True,
-                              capture_output=True, text=True).stdout.split("\n")[0]
+        for qualified in (f"{name}:{architecture}", name):
+            told = subprocess.run(["dpkg-query", "-W", "-f", "${%s}" % which, qualified], capture_output=True, text=True)
+            if told.returncode == 0 and told.stdout:
+                return told.stdout.split("\n")[0]
+        raise SystemExit(f"sbom.py: package {name} is not installed")
     version, architecture = field("Version"), field("Architecture")
     source = field("source:Package")
     copyright_file = pathlib.Path("/usr/share/doc", name, "copyright")
@@ -53,15 +57,16 @@ def wheel(folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    for option in ("--image", "--program", "--crates", "--output"):
-        parser.add_argument(option)
+    for option in ("--image", "--program", "--version", "--architecture", "--output"):
+        parser.add_argument(option, required=True)
+    parser.add_argument("--crates")
     parser.add_argument("--wheel", action="append", default=[])
-    parser.add_argument("packages", nargs="+")
+    parser.add_argument("packages", nargs="+", help="as dpkg -S names them, NAME:ARCHITECTURE among them")
     arguments = parser.parse_args()
     program = pathlib.Path(arguments.program)
-    version = subprocess.run([program, "--version"], check=True, capture_output=True,
-                             text=True).stdout.split()[-1]
-    components = [package(name) for name in sorted({*arguments.packages, *COMPILED_IN})]
+    version = arguments.version
+    names = {*(name.split(":")[0] for name in arguments.packages), *COMPILED_IN}
+    components = [package(name, arguments.architecture) for name in sorted(names)]
     if arguments.crates:
         components += [crate(entry) for entry in json.loads(
             pathlib.Path(arguments.crates).read_text())]

@@ -118,6 +118,7 @@ class ReleaseTest(unittest.TestCase):
             return done.stdout
         self.assertIn("is not empty", refusal("--snapshot", self.out))
         self.assertIn(f"the commit has no tag v{self.version}", refusal(self.folder / "untagged"))
+        self.assertIn("--arch is of images", refusal("--no_images", "--arch=another", self.folder / "no-images"))
         (self.clone / "stray").touch()
         self.addCleanup((self.clone / "stray").unlink)
         self.assertIn("the work tree has changes", refusal("--snapshot", self.folder / "changed"))
