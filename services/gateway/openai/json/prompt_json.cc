@@ -57,9 +57,11 @@ absl::Status ReadMessage(const Json& json, const std::string& path, v1::ChatMess
   if (message->role().empty()) return protocol::FieldError(path + ".role", "is needed");
   if (message->role() == "developer") message->set_role("system");
   RETURN_IF_ERROR(ReadToolCalls(json, path, message));
-  // Servers have both names; the first is the field's.
+  // Servers have both names; the first that says something counts.
   for (const char* name : {"reasoning_content", "reasoning"}) {
-    RETURN_IF_ERROR(ReadText(json, name, path, message->mutable_reasoning()));
+    std::string reasoning;
+    RETURN_IF_ERROR(ReadText(json, name, path, &reasoning));
+    if (message->reasoning().empty()) message->set_reasoning(std::move(reasoning));
   }
   RETURN_IF_ERROR(ReadText(json, "name", path, message->mutable_name()));
   RETURN_IF_ERROR(ReadText(json, "tool_call_id", path, message->mutable_tool_call_id()));

@@ -393,7 +393,7 @@ TEST(RequestJsonTest, EveryFormOfMessageIsRead) {
       {"role":"assistant","content":null,"refusal":"no","tool_calls":[],"function_call":null,
        "audio":null,"annotations":[]},
       {"role":"assistant","content":[{"type":"refusal","refusal":"never"}],
-       "reasoning_content":"so"},
+       "reasoning_content":"so","reasoning":""},
       {"role":"assistant","content":"x","reasoning":"thus","prefix":false,"parsed":{"a":1}},
       {"role":"assistant","content":"y","prefix":true}]})");
   ASSERT_TRUE(call.ok()) << call.status();
