@@ -19,7 +19,7 @@ namespace continuo::text {
 // Raised whenever the same ids could become other text or the same text other ids: encoding,
 // detokenising, stop strings, template rendering, parsing of answers. Part of the worker's
 // fingerprint.
-inline constexpr int kTextVersion = 8;
+inline constexpr int kTextVersion = 9;
 
 struct ChatTool {
   std::string name, description;

@@ -254,17 +254,18 @@ TEST_F(LiveTest, AStreamThatWentOnIsReadBehindItsCut) {
   HttpClient resumed = Connect();
   resumed.Post(kResponses, Body(true), absl::StrCat(key, "Last-Event-ID: ", cursor, "\r\n"));
   ASSERT_TRUE(service_.WaitForHeld(1));
+  // It can be found once it has a header.
+  const std::string head = resumed.ReadUntil("\r\n\r\n");
   const std::string id = absl::StrCat("resp_", service_.requests().back().request_id());
   const std::string path = PathOf(id, "?stream=true&starting_after=");
   HttpClient behind = Connect(), before = Connect();
   behind.Get(path + "2");
   before.Get(PathOf(id, "?stream=true"));
-  // It has found the generation once it has a header.
   const std::string begun = behind.ReadUntil("\r\n\r\n");
   EXPECT_EQ(Get(PathOf(id)).result_int(), 200);
   service_.Release();
   const std::vector<std::string> rest = DataOf(begun + behind.ReadUntil("data: [DONE]"));
-  EXPECT_EQ(rest, DataOf(resumed.ReadUntil("data: [DONE]")));
+  EXPECT_EQ(rest, DataOf(head + resumed.ReadUntil("data: [DONE]")));
   ASSERT_FALSE(rest.empty());
   EXPECT_EQ(Json::parse(rest[0])["sequence_number"], 3);
   EXPECT_THAT(before.ReadUntil("another run's"), HasSubstr("starting_after"));

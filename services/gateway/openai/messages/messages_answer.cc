@@ -84,9 +84,15 @@ void MessagesAnswer::Add(int /*prompt*/, const v1::GenerateResponse& response,
 }
 
 void MessagesAnswer::AddDelta(const v1::Delta& delta, std::string* events) {
+  // A first piece without an id goes on with the call that is open.
+  int calls = 0;
+  if (delta.tool_calls_size() > 0 && delta.tool_calls(0).id().empty()) {
+    AddPiece(Kind::kToolUse, delta.tool_calls(calls++).arguments(), events);
+  }
   if (form_.shows_thinking) AddPiece(Kind::kThinking, delta.reasoning(), events);
   AddPiece(Kind::kText, delta.text(), events);
-  for (const v1::ToolCall& call : delta.tool_calls()) {
+  for (; calls < delta.tool_calls_size(); ++calls) {
+    const v1::ToolCall& call = delta.tool_calls(calls);
     if (!call.id().empty()) BeginCall(call, events);
     AddPiece(Kind::kToolUse, call.arguments(), events);
   }

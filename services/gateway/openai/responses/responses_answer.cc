@@ -71,8 +71,10 @@ std::string ResponsesAnswer::Response(std::string_view status) const {
       {"output", OrderedJson::array()}};
   if (status == "incomplete") json["incomplete_details"] = {{"reason", "max_output_tokens"}};
   for (size_t i = 0; i < items_.size(); ++i) {
-    const bool is_cut = !is_complete && i + 1 == items_.size();
-    json["output"].push_back(ItemJson(items_[i], is_cut ? "incomplete" : "completed"));
+    const bool is_last = !is_complete && i + 1 == items_.size();
+    // What is under way goes on; any other end has cut the last one.
+    const std::string_view cut = status == "in_progress" ? status : "incomplete";
+    json["output"].push_back(ItemJson(items_[i], is_last ? cut : "completed"));
   }
   json["usage"] = nullptr;
   if (has_usage_) {
@@ -147,9 +149,15 @@ void ResponsesAnswer::Add(int /*prompt*/, const v1::GenerateResponse& response,
 }
 
 void ResponsesAnswer::AddDelta(const v1::Delta& delta, std::string* events) {
+  // A first piece without an id goes on with the call that is open.
+  int calls = 0;
+  if (delta.tool_calls_size() > 0 && delta.tool_calls(0).id().empty()) {
+    AddPiece(Kind::kCall, delta.tool_calls(calls++).arguments(), events);
+  }
   AddPiece(Kind::kReasoning, delta.reasoning(), events);
   AddPiece(Kind::kMessage, delta.text(), events);
-  for (const v1::ToolCall& call : delta.tool_calls()) {
+  for (; calls < delta.tool_calls_size(); ++calls) {
+    const v1::ToolCall& call = delta.tool_calls(calls);
     if (!call.id().empty()) {
       Begin({.kind = Kind::kCall,
              .id = absl::StrCat("fc_", id_, "_", items_.size()),

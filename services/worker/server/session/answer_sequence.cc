@@ -35,22 +35,63 @@ std::string CallId(std::string_view request_id, int index, int number) {
   return id;
 }
 
+DeltaPlace LastPlace(bool has_reasoning, bool has_text, bool has_calls) {
+  if (has_calls) return DeltaPlace::kCalls;
+  if (has_text) return DeltaPlace::kText;
+  return has_reasoning ? DeltaPlace::kReasoning : DeltaPlace::kOpenCall;
+}
+
+bool MayFollow(DeltaPlace next, DeltaPlace last) {
+  // A piece without an id goes on with the call before it, of the same Delta, too.
+  if (next == DeltaPlace::kOpenCall) return last == next || last == DeltaPlace::kCalls;
+  return next >= last;
+}
+
+DeltaPlace AnswerSequence::Said::Part::last_place() const {
+  return LastPlace(!reasoning.empty(), !text.empty(),
+                   !tool_calls.empty() && !tool_calls.back().id().empty());
+}
+
+AnswerSequence::Said::Part& AnswerSequence::Said::For(DeltaPlace place) {
+  if (parts_.empty() || !MayFollow(place, parts_.back().last_place())) parts_.emplace_back();
+  return parts_.back();
+}
+
+void AnswerSequence::Said::AddReasoning(std::string_view bytes) {
+  if (!bytes.empty()) For(DeltaPlace::kReasoning).reasoning += bytes;
+}
+
+void AnswerSequence::Said::AddText(std::string_view bytes) {
+  if (!bytes.empty()) For(DeltaPlace::kText).text += bytes;
+}
+
+void AnswerSequence::Said::BeginCall(v1::ToolCall call) {
+  For(DeltaPlace::kCalls).tool_calls.push_back(std::move(call));
+}
+
+void AnswerSequence::Said::AddArguments(uint32_t index, std::string_view bytes) {
+  if (bytes.empty()) return;
+  std::vector<v1::ToolCall>& calls = For(DeltaPlace::kOpenCall).tool_calls;
+  if (calls.empty()) calls.emplace_back().set_index(index);
+  calls.back().mutable_arguments()->append(bytes);
+}
+
 void AnswerSequence::Said::Append(const Said& other) {
-  text += other.text;
-  reasoning += other.reasoning;
-  for (const v1::ToolCall& call : other.tool_calls) {
-    // A piece without an id goes on with the call before it.
-    if (call.id().empty() && !tool_calls.empty() && tool_calls.back().index() == call.index()) {
-      tool_calls.back().mutable_arguments()->append(call.arguments());
-    } else {
-      tool_calls.push_back(call);
-    }
+  for (const Part& part : other.parts_) {
+    const bool goes_on = !part.tool_calls.empty() && part.tool_calls.front().id().empty();
+    if (goes_on) AddArguments(part.tool_calls.front().index(), part.tool_calls.front().arguments());
+    AddReasoning(part.reasoning);
+    AddText(part.text);
+    for (size_t i = goes_on ? 1 : 0; i < part.tool_calls.size(); ++i) BeginCall(part.tool_calls[i]);
   }
 }
 
 size_t AnswerSequence::Said::num_bytes() const {
-  size_t bytes = text.size() + reasoning.size();
-  for (const v1::ToolCall& call : tool_calls) bytes += call.ByteSizeLong() + 8;
+  size_t bytes = 0;
+  for (const Part& part : parts_) {
+    bytes += part.text.size() + part.reasoning.size();
+    for (const v1::ToolCall& call : part.tool_calls) bytes += call.ByteSizeLong() + 8;
+  }
   return bytes;
 }
 
@@ -164,7 +205,7 @@ void AnswerSequence::TakeRest(const text::Detokenizer::Piece& piece, size_t begi
 void AnswerSequence::Take(std::string_view bytes, size_t begin,
                           std::span<const text::Detokenizer::Special> specials, Said* said) {
   if (!parser_.has_value()) {
-    said->text += bytes;
+    said->AddText(bytes);
     return;
   }
   text::ResponseEvents events;
@@ -184,28 +225,26 @@ void AnswerSequence::Tell(const text::ResponseEvents& events, Said* said) {
     if (has_only_call_) return;
     switch (event.kind) {
       case Kind::kText:
-        said->text += event.bytes;
+        said->AddText(event.bytes);
         break;
       case Kind::kReasoning:
-        said->reasoning += event.bytes;
+        said->AddReasoning(event.bytes);
         break;
       case Kind::kCallBegin: {
-        v1::ToolCall& call = said->tool_calls.emplace_back();
+        v1::ToolCall call;
         call.set_index(static_cast<uint32_t>(num_calls_));
         call.set_id(CallId(format_->request_id, index_, num_calls_));
         call.set_name(event.bytes);
+        said->BeginCall(std::move(call));
         ++num_calls_;
         break;
       }
       case Kind::kArguments:
-        if (said->tool_calls.empty()) {
-          said->tool_calls.emplace_back().set_index(static_cast<uint32_t>(num_calls_ - 1));
-        }
-        said->tool_calls.back().mutable_arguments()->append(event.bytes);
+        said->AddArguments(static_cast<uint32_t>(num_calls_ - 1), event.bytes);
         break;
       case Kind::kCallEnd:
         has_whole_call_ |= event.whole;
-        has_only_call_ = format_->single_call;
+        has_only_call_ = format_->single_call && event.whole;
         break;
     }
   }

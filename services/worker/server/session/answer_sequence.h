@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "continuo/v1/inference.pb.h"
 #include "services/worker/engine/types/request.h"
 #include "services/worker/server/session/served_model.h"
@@ -32,12 +33,26 @@ struct StopRules {
   bool EndsSequence(int32_t token) const;
 };
 
+// Where a Delta tells what it has. Its readers take these in this order (continuo.v1.Delta), so
+// that what follows out of order begins another Delta.
+enum class DeltaPlace {
+  kOpenCall,  // a first piece of a call without an id, which goes on with an earlier Delta's call
+  kReasoning,
+  kText,
+  kCalls,
+};
+// The last place at which there is something; kOpenCall where there is nothing. `has_calls`: one
+// with an id.
+DeltaPlace LastPlace(bool has_reasoning, bool has_text, bool has_calls);
+// Whether something of place `next` may be added where `last` is the last place.
+bool MayFollow(DeltaPlace next, DeltaPlace last);
+
 // Says how a request's answers are divided into thoughts, text and calls of tools. The same for all
 // its sequences.
 struct AnswerFormat {
   const text::ResponseTemplate* response_template = nullptr;  // null: answers are text
   bool calls = false;
-  bool single_call = false;     // the answer ends behind its first call
+  bool single_call = false;     // the answer ends behind its first whole call
   bool thoughts_first = false;  // behind the thoughts all is text
   text::ParameterTypes types;   // of the tools' parameters
   std::string prompt_end;       // what the chat template wrote behind the last content
@@ -59,20 +74,38 @@ class AnswerSequence {
   AnswerSequence(const ServedModel* model, const StopRules* rules,
                  const AnswerFormat* format = nullptr, int index = 0);
 
-  // Parts of an answer that became deliverable.
-  struct Said {
-    std::string text, reasoning;
-    std::vector<v1::ToolCall> tool_calls;  // pieces, as a Delta has them
+  // What of an answer became deliverable, in its order.
+  class Said {
+   public:
+    // As much as one Delta can tell.
+    struct Part {
+      std::string reasoning, text;
+      std::vector<v1::ToolCall> tool_calls;  // pieces, as a Delta has them
+      DeltaPlace last_place() const;
+    };
 
+    void AddReasoning(std::string_view bytes);
+    void AddText(std::string_view bytes);
+    void BeginCall(v1::ToolCall call);
+    // Goes on with call `index`, which began last, perhaps in an earlier output.
+    void AddArguments(uint32_t index, std::string_view bytes);
     void Append(const Said& other);
+
+    const absl::InlinedVector<Part, 1>& parts() const { return parts_; }
     size_t num_bytes() const;  // about what they take in a message
+
+   private:
+    // The part that something of this place goes into.
+    Part& For(DeltaPlace place);
+
+    absl::InlinedVector<Part, 1> parts_;
   };
-  // The parts that the newest token, or the end, made deliverable.
+  // What the newest token, or the end, made deliverable.
   struct Output : Said {
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
     int matched_string = -1;        // index of the stop string that was met
     int32_t matched_token_id = -1;  // stop id that was met
-    Said held;  // with an end: the part that a sequence which goes on would hold back
+    Said held;                      // with an end: what a sequence which goes on would hold back
   };
 
   // Takes the next token. With FINISH_REASON_STOP or TOOL_CALLS the sequence has ended; a sequence

@@ -14,6 +14,12 @@ namespace {
 // Room for the tags and lengths around each addition.
 constexpr size_t kFrameBytes = 32;
 
+// An upper bound of what the output takes on the wire. A part begins two Deltas at most.
+size_t BytesOf(const AnswerSequence::Output& output) {
+  return output.num_bytes() + protocol::kMaxStopStringBytes +
+         (1 + 2 * output.parts().size()) * kFrameBytes;
+}
+
 }  // namespace
 
 ResponseQueue::ResponseQueue(v1::Accepted accepted, uint64_t next_sequence, int num_sequences,
@@ -80,19 +86,44 @@ void ResponseQueue::AddPromptLogprob(int32_t token, const model::TokenScore& sco
   *response.add_prompt_logprobs() = std::move(logprob);
 }
 
-void ResponseQueue::Append(v1::Delta& delta, const AnswerSequence::Output& output,
+v1::Delta& ResponseQueue::DeltaFor(int index, DeltaPlace place) {
+  v1::GenerateResponse& response = responses_.back().response;
+  const v1::Delta& delta = response.deltas(delta_of_[index]);
+  const int num_calls = delta.tool_calls_size();
+  const DeltaPlace last = LastPlace(!delta.reasoning().empty(), !delta.text().empty(),
+                                    num_calls > 0 && !delta.tool_calls(num_calls - 1).id().empty());
+  if (!MayFollow(place, last)) {
+    delta_of_[index] = response.deltas_size();
+    response.add_deltas()->set_index(static_cast<uint32_t>(index));
+  }
+  return *response.mutable_deltas(delta_of_[index]);
+}
+
+void ResponseQueue::Append(int index, const AnswerSequence::Output& output,
                            const StopRules& rules) {
-  delta.mutable_text()->append(output.text);
-  if (!output.reasoning.empty()) delta.mutable_reasoning()->append(output.reasoning);
-  for (const v1::ToolCall& call : output.tool_calls) {
-    const int last = delta.tool_calls_size() - 1;
-    // A piece without an id goes on with the call before it.
-    if (call.id().empty() && last >= 0 && delta.tool_calls(last).index() == call.index()) {
-      delta.mutable_tool_calls(last)->mutable_arguments()->append(call.arguments());
-    } else {
-      *delta.add_tool_calls() = call;
+  for (const AnswerSequence::Said::Part& part : output.parts()) {
+    const bool goes_on = !part.tool_calls.empty() && part.tool_calls.front().id().empty();
+    if (goes_on) {
+      v1::Delta& delta = DeltaFor(index, DeltaPlace::kOpenCall);
+      const v1::ToolCall& call = part.tool_calls.front();
+      const int last = delta.tool_calls_size() - 1;
+      if (last >= 0) {
+        delta.mutable_tool_calls(last)->mutable_arguments()->append(call.arguments());
+      } else {
+        *delta.add_tool_calls() = call;
+      }
+    }
+    if (!part.reasoning.empty()) {
+      DeltaFor(index, DeltaPlace::kReasoning).mutable_reasoning()->append(part.reasoning);
+    }
+    if (!part.text.empty()) {
+      DeltaFor(index, DeltaPlace::kText).mutable_text()->append(part.text);
+    }
+    for (size_t i = goes_on ? 1 : 0; i < part.tool_calls.size(); ++i) {
+      *DeltaFor(index, DeltaPlace::kCalls).add_tool_calls() = part.tool_calls[i];
     }
   }
+  v1::Delta& delta = DeltaFor(index, DeltaPlace::kCalls);
   if (output.finish == v1::FINISH_REASON_UNSPECIFIED) return;
   delta.set_finish_reason(output.finish);
   if (output.matched_string >= 0) {
@@ -106,18 +137,16 @@ void ResponseQueue::AddToken(int index, int32_t token, const model::TokenScore* 
                              const AnswerSequence::Output& output, const StopRules& rules) {
   v1::TokenLogprob logprob;
   if (score != nullptr) logprob = ToProto(token, *score, *model_);
-  const size_t bytes =
-      output.num_bytes() + protocol::kMaxStopStringBytes + logprob.ByteSizeLong() + kFrameBytes;
-  v1::Delta& delta = OpenDelta(index, bytes);
+  v1::Delta& delta = OpenDelta(index, BytesOf(output) + logprob.ByteSizeLong());
   delta.add_token_ids(static_cast<uint32_t>(token));
   if (score != nullptr) *delta.add_logprobs() = std::move(logprob);
-  Append(delta, output, rules);
+  Append(index, output, rules);
 }
 
 void ResponseQueue::AddEnd(int index, const AnswerSequence::Output& output,
                            const StopRules& rules) {
-  Append(OpenDelta(index, output.num_bytes() + protocol::kMaxStopStringBytes + kFrameBytes), output,
-         rules);
+  OpenDelta(index, BytesOf(output));
+  Append(index, output, rules);
 }
 
 void ResponseQueue::AddSummary(v1::Summary summary) {

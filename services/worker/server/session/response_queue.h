@@ -45,7 +45,10 @@ class ResponseQueue {
   // Returns the response that `bytes` more fit into.
   v1::GenerateResponse& Open(size_t bytes);
   v1::Delta& OpenDelta(int index, size_t bytes);
-  void Append(v1::Delta& delta, const AnswerSequence::Output& output, const StopRules& rules);
+  // The last Delta of the sequence, or a new one where what comes at `place` may not follow in it.
+  v1::Delta& DeltaFor(int index, DeltaPlace place);
+  // Adds to the sequence's Delta, which is open.
+  void Append(int index, const AnswerSequence::Output& output, const StopRules& rules);
 
   struct Waiting {
     v1::GenerateResponse response;
@@ -61,7 +64,7 @@ class ResponseQueue {
   std::deque<Waiting> responses_;
   size_t bytes_ = 0;  // sum over responses_
   std::vector<int>
-      delta_of_;  // by sequence: index in the last response's deltas, -1 if there is none
+      delta_of_;  // by sequence: index of its last delta in the last response, -1 if there is none
 };
 
 }  // namespace continuo::server

@@ -335,8 +335,11 @@ void ResponseParser::TellBytes(std::string_view bytes, ResponseEvents* events) {
     AppendEvent(kind(), told, events);
   }
   spaces_ += bytes.substr(told.size());
-  // A run of white space is not held without end.
-  if (spaces_.size() > Pattern::kMaxLength) TellSpaces(events);
+  // A run of white space is not held without end: its last bytes are, however they came.
+  if (spaces_.size() <= Pattern::kMaxLength) return;
+  const size_t excess = spaces_.size() - Pattern::kMaxLength;
+  AppendEvent(kind(), std::string_view(spaces_).substr(0, excess), events);
+  spaces_.erase(0, excess);
 }
 
 }  // namespace continuo::text

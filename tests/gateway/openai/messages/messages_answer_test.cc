@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace continuo::gateway::openai {
@@ -236,6 +237,33 @@ TEST(MessagesAnswerTest, AnErrorIsAnEvent) {
   std::string events;
   answer.AddError(absl::InternalError("x"), R"({"type":"error","error":{}})", &events);
   EXPECT_EQ(events, "event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n");
+}
+
+TEST(MessagesAnswerTest, APieceWithoutAnIdGoesOnWithTheCallBeforeTheText) {
+  v1::GenerateResponse response;
+  *response.add_deltas() = Call("c", "f", "{\"a\"");
+  v1::Delta& joined = *response.add_deltas();
+  joined.set_text("Then.");
+  joined.add_tool_calls()->set_arguments(":1}");
+  *joined.add_tool_calls() = Call("d", "g", "{}").tool_calls(0);
+  MessagesAnswer whole({.stream = false, .shows_thinking = true}, "1", "m");
+  whole.Add(0, response, nullptr);
+  const Json content = Json::parse(absl::StrJoin(whole.TakeBody(), ""))["content"];
+  EXPECT_EQ(content[0]["input"], Json({{"a", 1}}));
+  EXPECT_EQ(content[1]["text"], "Then.");
+  EXPECT_EQ(content[2]["name"], "g");
+
+  MessagesAnswer stream({.stream = true, .shows_thinking = true}, "1", "m");
+  std::string events;
+  stream.Add(0, response, &events);
+  std::vector<std::string> pieces;
+  for (const Json& event : Events(events)) {
+    if (event["type"] != "content_block_delta") continue;
+    const Json& delta = event["delta"];
+    pieces.push_back(absl::StrCat(event["index"].get<int>(), delta.value("text", ""),
+                                  delta.value("partial_json", "")));
+  }
+  EXPECT_THAT(pieces, ::testing::ElementsAre("0{\"a\"", "0:1}", "1Then.", "2{}"));
 }
 
 }  // namespace

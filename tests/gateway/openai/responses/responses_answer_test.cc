@@ -283,5 +283,39 @@ TEST(ResponsesAnswerTest, ThoughtsAreEncodedForThoseWhoAsk) {
   EXPECT_EQ(BodyOf(answer)["output"][0]["encrypted_content"], "continuo:aG0=");
 }
 
+TEST(ResponsesAnswerTest, APieceWithoutAnIdGoesOnWithTheCallBeforeTheText) {
+  v1::GenerateResponse response;
+  v1::ToolCall& call = *response.add_deltas()->add_tool_calls();
+  call.set_id("c");
+  call.set_name("f");
+  call.set_arguments("{\"a\"");
+  v1::Delta& joined = *response.add_deltas();
+  joined.set_text("Then.");
+  joined.add_tool_calls()->set_arguments(":1}");
+  ResponsesAnswer answer({.stream = false}, "1", "m", 0);
+  answer.Add(0, response, nullptr);
+  const Json output = BodyOf(answer)["output"];
+  ASSERT_EQ(output.size(), 2);
+  EXPECT_EQ(output[0]["arguments"], "{\"a\":1}");
+  EXPECT_EQ(output[1]["content"][0]["text"], "Then.");
+}
+
+TEST(ResponsesAnswerTest, TheLastItemOfASnapshotIsUnderWayOrCut) {
+  ResponsesAnswer answer({.stream = false}, "1", "m", 0);
+  v1::GenerateResponse response;
+  response.add_deltas()->set_reasoning("so");
+  response.add_deltas()->set_text("Let");
+  answer.Add(0, response, nullptr);
+  const auto statuses = [&](const char* status) {
+    std::vector<std::string> all;
+    const Json snapshot = Json::parse(answer.Snapshot(status));
+    for (const Json& item : snapshot["output"]) all.push_back(item["status"]);
+    return all;
+  };
+  EXPECT_THAT(statuses("in_progress"), ElementsAre("completed", "in_progress"));
+  EXPECT_THAT(statuses("cancelled"), ElementsAre("completed", "incomplete"));
+  EXPECT_THAT(statuses("incomplete"), ElementsAre("completed", "incomplete"));
+}
+
 }  // namespace
 }  // namespace continuo::gateway::openai

@@ -116,7 +116,7 @@ std::string DeliveredText(const ServedModel& model, const StopRules& rules,
   std::string text;
   for (size_t i = 0; i < count; ++i) {
     if (ends_by_id && i + 1 == ids.size()) break;
-    text += sequence.Push(static_cast<int32_t>(ids[i])).text;
+    text += testing::TextOf(sequence.Push(static_cast<int32_t>(ids[i])));
   }
   return text;
 }

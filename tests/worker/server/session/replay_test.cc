@@ -73,7 +73,7 @@ TEST_F(ReplayTest, EndOfSequenceWithoutItsFinishFlushesTheHeldBackText) {
   const auto replay = Run();
   ASSERT_TRUE(replay->endings[0].has_value());
   EXPECT_EQ(replay->endings[0]->finish, v1::FINISH_REASON_STOP);
-  EXPECT_EQ(replay->endings[0]->text, "b");
+  EXPECT_EQ(testing::TextOf(*replay->endings[0]), "b");
 }
 
 TEST_F(ReplayTest, MaxTokensWithoutItsFinishFlushesTheHeldBackText) {
@@ -82,7 +82,7 @@ TEST_F(ReplayTest, MaxTokensWithoutItsFinishFlushesTheHeldBackText) {
   const auto replay = Run();
   ASSERT_TRUE(replay->endings[0].has_value());
   EXPECT_EQ(replay->endings[0]->finish, v1::FINISH_REASON_LENGTH);
-  EXPECT_EQ(replay->endings[0]->text, "f");
+  EXPECT_EQ(testing::TextOf(*replay->endings[0]), "f");
 }
 
 TEST_F(ReplayTest, AStopStringWithoutItsFinishIsNamed) {
@@ -91,7 +91,7 @@ TEST_F(ReplayTest, AStopStringWithoutItsFinishIsNamed) {
   const auto replay = Run();
   ASSERT_TRUE(replay->endings[0].has_value());
   EXPECT_EQ(replay->endings[0]->matched_string, 1);
-  EXPECT_EQ(replay->endings[0]->text, "");
+  EXPECT_EQ(testing::TextOf(*replay->endings[0]), "");
 }
 
 TEST_F(ReplayTest, AStopStringThatIsPartOfTheTextWasHeldBack) {
@@ -100,22 +100,22 @@ TEST_F(ReplayTest, AStopStringThatIsPartOfTheTextWasHeldBack) {
   Had({'a', 'b', 'c'});
   auto replay = Run();
   ASSERT_TRUE(replay->endings[0].has_value());
-  EXPECT_EQ(replay->endings[0]->text, "bc");
+  EXPECT_EQ(testing::TextOf(*replay->endings[0]), "bc");
 
   // With the text that ids without an end give, it is the text of the undisturbed run.
   AnswerSequence undisturbed(&model_, &rules_), unfinished(&model_, &rules_);
   std::string whole, before;
-  for (const int32_t id : {'a', 'b', 'c'}) whole += undisturbed.Push(id).text;
-  for (const int32_t id : {'a', 'b'}) before += unfinished.Push(id).text;
-  EXPECT_EQ(before + replay->endings[0]->text, whole);
+  for (const int32_t id : {'a', 'b', 'c'}) whole += testing::TextOf(undisturbed.Push(id));
+  for (const int32_t id : {'a', 'b'}) before += testing::TextOf(unfinished.Push(id));
+  EXPECT_EQ(before + testing::TextOf(*replay->endings[0]), whole);
 }
 
 TEST_F(ReplayTest, WhatAnotherStopStringHeldBackBeforeTheOneThatWasMetIsSent) {
   rules_.strings = {"abcd", "bc"};
   Had({'a', 'b', 'c'});
-  EXPECT_EQ(Run()->endings[0]->text, "a");
+  EXPECT_EQ(testing::TextOf(*Run()->endings[0]), "a");
   rules_.include_stop = true;
-  EXPECT_EQ(Run()->endings[0]->text, "abc");
+  EXPECT_EQ(testing::TextOf(*Run()->endings[0]), "abc");
 }
 
 // A worker that holds back whatever may be, or is, part of a stop string has delivered the rest.
@@ -149,7 +149,7 @@ TEST_F(ReplayTest, TextDeliveredWithoutTheEndAndItsTextAreThatOfTheUndisturbedRu
     ASSERT_TRUE(replay.ok()) << replay.status();
     if (!replay->endings[0].has_value()) continue;
     ++num_ends;
-    const std::string& text = replay->endings[0]->text;
+    const std::string text = testing::TextOf(*replay->endings[0]);
     ASSERT_EQ(unfinished.released() + text, undisturbed.text())
         << absl::StrJoin(rules_.strings, " ");
     if (!rules_.include_stop && !text.empty()) ++num_held;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,6 +43,13 @@ inline server::ServedModel MakeServedModel(const text::TextModel* text) {
   model.text = text;
   server::FinishServedModel(model);
   return model;
+}
+
+// The text alone of what an answer says.
+inline std::string TextOf(const server::AnswerSequence::Said& said) {
+  std::string text;
+  for (const server::AnswerSequence::Said::Part& part : said.parts()) text += part.text;
+  return text;
 }
 
 // Counts up, so that every random number is known.

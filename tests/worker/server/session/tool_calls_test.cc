@@ -2,10 +2,13 @@
 // Thoughts and calls of tools, from ids to deltas.
 #include <gmock/gmock.h>
 
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "services/protocol/error.h"
 #include "services/worker/server/session/convert.h"
 #include "services/worker/server/session/response_queue.h"
@@ -29,15 +32,46 @@ std::vector<int32_t> Ids(std::string_view text) {
   return ids;
 }
 
-// Returns what was said, joined.
+// Returns what was said, part by part.
 std::string Line(const AnswerSequence::Said& said) {
-  std::string line = absl::StrCat("text \"", said.text, "\" thought \"", said.reasoning, "\"");
-  for (const v1::ToolCall& call : said.tool_calls) {
-    absl::StrAppend(&line, " call ", call.index(), " ", call.id(), " ", call.name(), " ",
-                    call.arguments());
+  std::vector<std::string> lines;
+  for (const AnswerSequence::Said::Part& part : said.parts()) {
+    std::string& line = lines.emplace_back(
+        absl::StrCat("text \"", part.text, "\" thought \"", part.reasoning, "\""));
+    for (const v1::ToolCall& call : part.tool_calls) {
+      absl::StrAppend(&line, " call ", call.index(), " ", call.id(), " ", call.name(), " ",
+                      call.arguments());
+    }
   }
-  return line;
+  return absl::StrJoin(lines, "; ");
 }
+
+// An answer as a reader of deltas has it: what it says, in its order, whatever how many they are.
+class Reading {
+ public:
+  void Take(const v1::GenerateResponse& response) {
+    for (const v1::Delta& delta : response.deltas()) {
+      auto call = delta.tool_calls().begin();
+      if (call != delta.tool_calls().end() && call->id().empty()) text_ += (call++)->arguments();
+      Add("thought", delta.reasoning());
+      Add("text", delta.text());
+      for (; call != delta.tool_calls().end(); ++call) {
+        if (!call->id().empty()) absl::StrAppend(&text_, "\n", kind_ = call->name(), ": ");
+        text_ += call->arguments();
+      }
+    }
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void Add(const std::string& kind, const std::string& piece) {
+    if (piece.empty()) return;
+    if (std::exchange(kind_, kind) != kind) absl::StrAppend(&text_, "\n", kind, ": ");
+    text_ += piece;
+  }
+
+  std::string kind_, text_;
+};
 
 class ToolCallsTest : public ::testing::Test {
  protected:
@@ -128,11 +162,15 @@ TEST_F(ToolCallsTest, ASingleCallEndsTheAnswer) {
             absl::StrCat("text \"Hi\" thought \"\" call 0 ", CallId("r", 0, 0), " f {\"a\": 1}"));
   EXPECT_EQ(said.finish, v1::FINISH_REASON_TOOL_CALLS);
   EXPECT_LE(num_tokens, static_cast<int>(("Hi " + call + "</tool_call>").size()));
-  // A call that breaks off is the first one, too.
-  const auto [broken, _] = run("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ]" + call);
-  EXPECT_THAT(Line(broken), HasSubstr(" f {\"a\": "));
-  EXPECT_EQ(broken.tool_calls.size(), 1);
-  EXPECT_EQ(broken.finish, v1::FINISH_REASON_STOP);
+  // A call that breaks off is no whole one, and what follows it is not lost.
+  const auto [broken, _] =
+      run("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ]. </tool_call>" + call +
+          "</tool_call>" + call);
+  EXPECT_EQ(Line(broken), absl::StrCat("text \"\" thought \"\" call 0 ", CallId("r", 0, 0),
+                                       " f {\"a\": ; text \"].\" "
+                                       "thought \"\" call 1 ",
+                                       CallId("r", 0, 1), " f {\"a\": 1}"));
+  EXPECT_EQ(broken.finish, v1::FINISH_REASON_TOOL_CALLS);
   // What is none, is text.
   EXPECT_EQ(run("<tool_call>no</tool_call> more").first.finish, v1::FINISH_REASON_UNSPECIFIED);
 }
@@ -140,7 +178,7 @@ TEST_F(ToolCallsTest, ASingleCallEndsTheAnswer) {
 TEST_F(ToolCallsTest, WithoutAFormatAllIsText) {
   format_.response_template = nullptr;
   const AnswerSequence::Output output = Whole(Answer());
-  EXPECT_THAT(output.text, HasSubstr("<think>\nHm é</think>"));
+  EXPECT_THAT(testing::TextOf(output), HasSubstr("<think>\nHm é</think>"));
   EXPECT_EQ(output.finish, v1::FINISH_REASON_STOP);
 }
 
@@ -151,11 +189,12 @@ TEST_F(ToolCallsTest, SpecialTokensStandWhereTheyCameAlsoInTextThatIsHeldBack) {
   format_.response_template = &*parsed;
   rules_.strings = {"abd", "cc"};
   EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'c', kEos})),
-            R"(text "xac" thought "b")");
+            R"(text "xa" thought ""; text "c" thought "b")");
   // A stop string goes through special tokens, which fall away with its text.
   EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'd'})), R"(text "x" thought "")");
   rules_.include_stop = true;
-  EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'd'})), R"(text "xad" thought "b")");
+  EXPECT_EQ(Line(Whole({'x', 'a', kUser, 'b', kAssistant, 'd'})),
+            R"(text "xa" thought ""; text "d" thought "b")");
 }
 
 // Told before the cut and told after it are together what an undisturbed run tells.
@@ -250,6 +289,43 @@ TEST_F(ToolCallsTest, PiecesOfACallAreJoinedInADelta) {
   EXPECT_EQ(deltas[1].tool_calls(1).name(), "g");
   EXPECT_EQ(deltas[1].tool_calls(1).arguments(), "{}");
   EXPECT_EQ(deltas[1].finish_reason(), v1::FINISH_REASON_TOOL_CALLS);
+}
+
+// Whatever tokens share a response, its reader has the same answer.
+TEST_F(ToolCallsTest, TheOrderOfAnAnswerDoesNotDependOnItsDivision) {
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>";
+  std::vector<int32_t> ids =
+      Ids(absl::StrCat("A<think>b</think>C", call, "D", call, call, "<think>e</think>F",
+                       "<tool_call>{\"name\": \"g\", \"arguments\": {]H</tool_call>", call));
+  ids.push_back(kEos);
+  const auto read = [&](std::mt19937& random, uint32_t pops, bool collect) {
+    ResponseQueue queue({}, 0, 1, collect, &model_);
+    AnswerSequence sequence(&model_, &rules_, &format_);
+    Reading reading;
+    size_t bytes = 0;
+    for (const int32_t id : ids) {
+      queue.AddToken(0, id, nullptr, sequence.Push(id), rules_);
+      while (!collect && random() % pops == 0 && queue.ready()) reading.Take(queue.Pop());
+    }
+    queue.AddSummary({});
+    bytes = queue.bytes();
+    while (queue.ready()) {
+      const v1::GenerateResponse response = queue.Pop();
+      EXPECT_LE(response.ByteSizeLong(), bytes);
+      reading.Take(response);
+    }
+    return reading.text();
+  };
+  std::mt19937 random(1);
+  const std::string args = "{\"a\": 1}";
+  const std::string whole =
+      absl::StrCat("\ntext: A\nthought: b\ntext: C\nf: ", args, "\ntext: D\nf: ", args,
+                   "\nf: ", args, "\nthought: e\ntext: F\ng: {\ntext: ]H\nf: ", args);
+  EXPECT_EQ(read(random, 1, /*collect=*/true), whole);
+  for (const uint32_t pops : {1, 2, 3, 5, 10, 30, 1000}) {
+    for (int round = 0; round < 20; ++round)
+      EXPECT_EQ(read(random, pops, /*collect=*/false), whole);
+  }
 }
 
 // A model whose chat template has tools.

@@ -255,6 +255,24 @@ TEST(ResponseFormatsTest, AnyDivisionGivesTheSameEvents) {
   }
 }
 
+// So much white space is not held until it is known what follows.
+TEST(ResponseFormatsTest, WhiteSpaceWithoutEndIsToldAlikeHoweverItComes) {
+  const ResponseFormat format = *NamedResponseFormat("hermes", "<think>");
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
+  for (const size_t length : {1000, 1023, 1024, 1025, 2000, 5000}) {
+    const std::string text = "a" + std::string(length, ' ') + call + "b";
+    ResponseParser at_once(&format.response_template, {}), by_byte(&format.response_template, {});
+    ResponseEvents whole, events;
+    at_once.Push(text, &whole);
+    for (const char byte : text) by_byte.Push({&byte, 1}, &events);
+    at_once.Finish(&whole);
+    by_byte.Finish(&events);
+    EXPECT_EQ(Line(Joined(events)), Line(Joined(whole))) << length;
+    const size_t told = length > 1024 ? length - 1024 : 0;
+    EXPECT_EQ(whole.front().bytes, "a" + std::string(told, ' ')) << length;
+  }
+}
+
 // What was told after some of the parts is the beginning of what was told after more of them.
 TEST(ResponseFormatsTest, NothingThatWasToldIsTakenBack) {
   std::mt19937 random(2);
