@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that have to match a schema, a regular expression or a choice: each does, and none depends
-on what runs beside it, on how the worker computes, or on whether a worker dies on the way.
+"""Answers that have to match a schema, a regular expression, a grammar or a choice: each does, and none
+depends on what runs beside it, on how the worker computes, or on whether a worker dies on the way.
 
     constraint_test.py [--constraints=N] [--seed=N]    N random constraints
 """
@@ -13,7 +13,9 @@ import json
 import pathlib
 import random
 import re
+import subprocess
 import sys
+import tempfile
 import threading
 import typing
 import unittest
@@ -42,8 +44,25 @@ def random_schema(rng, depth=0):
     kinds = ["integer", "number", "boolean", "null", "enum", "const", "string", "pattern"]
     kinds += ["object", "object", "array", "anyOf"] if depth < 3 else []
     if depth == 0:
-        kinds = ["object"]
+        kinds = ["object", "object", "beside", "refs"]
+    else:
+        kinds.append("types")
     kind = rng.choice(kinds)
+    if kind == "beside":
+        # Alternatives beside what all of them share, as generators of schemas write them.
+        names = rng.sample(["a", "b", "name", "list"], 3)
+        return {"type": "object", "properties": {name: random_schema(rng, depth + 1) for name in names},
+                "required": names[:1], "additionalProperties": False,
+                "anyOf": [{"required": [names[1]]}, {"required": [names[2]]}]}
+    if kind == "refs":
+        low = rng.randrange(100)
+        return {"$defs": {"count": {"type": "integer", "minimum": low, "maximum": 10 ** 4},
+                          "item": random_schema(rng, depth + 1)},
+                "type": "object", "additionalProperties": False, "required": ["one", "few"],
+                "properties": {"one": {"$ref": "#/$defs/count", "description": "narrower", "maximum": low + 99},
+                               "few": {"type": "array", "items": {"$ref": "#/$defs/item"}, "maxItems": 2}}}
+    if kind == "types":
+        return {"type": ["string", "null"], "enum": rng.sample([*WORDS, None, None, 7, True], 5) + [None]}
     if kind == "integer":
         low = rng.randrange(-50, 50)
         return {"type": "integer", "minimum": low, "maximum": low + rng.randrange(1000)}
@@ -84,9 +103,11 @@ class Constraint:
     def __init__(self, number):
         rng = random.Random(OPTIONS.seed * 10000 + number)
         self.number = number
-        self.kind = rng.choice(["json", "json", "regex", "choice"])
-        self.value = (random_schema(rng) if self.kind == "json" else random_regex(rng)
-                      if self.kind == "regex" else rng.sample(WORDS, rng.randrange(1, 5)))
+        self.kind = rng.choice(["json"] * 6 + ["regex"] * 4 + ["lark", "choice"])
+        # A grammar is lines, each of which is one of two expressions.
+        self.value = (random_schema(rng) if self.kind == "json" else random_regex(rng) if self.kind == "regex"
+                      else [random_regex(rng), random_regex(rng)] if self.kind == "lark"
+                      else rng.sample(WORDS, rng.randrange(1, 5)))
         request = make_request(number % 3, chat=False)
         self.request = pb.GenerateRequest(request_id=f"guided-{number}", text=request.text)
         if not self.request.text:
@@ -106,6 +127,8 @@ class Constraint:
             self.request.constraint.json_schema = json.dumps(self.value)
         elif self.kind == "regex":
             self.request.constraint.regex = self.value
+        elif self.kind == "lark":
+            self.request.constraint.lark = self.lark()
         else:
             self.request.constraint.choice.options.extend(self.value)
 
@@ -119,8 +142,15 @@ class Constraint:
         constraint.request.sampling.num_sequences = 16
         return constraint
 
+    def lark(self):
+        return 'start: line "\\n" line\nline: ' + " | ".join(
+            "/" + regex.replace("/", "\\/") + "/" for regex in self.value) + "\n"
+
     def why_not(self, text):
         """None if the text matches."""
+        if self.kind == "lark":
+            line = "|".join(self.value)
+            return None if re.fullmatch(f"({line})\n({line})", text) else "no match"
         if self.kind == "choice":
             return None if text in self.value else "no option"
         if self.kind == "regex":
@@ -139,6 +169,7 @@ class Constraint:
                         {"guided_json": json.dumps(self.value)}, {"json_schema": self.value}],
                "regex": [{"structured_outputs": {"regex": self.value}}, {"guided_regex": self.value},
                          {"regex": self.value}, {"response_format": {"type": "regex", "value": self.value}}],
+               "lark": [{"structured_outputs": {"grammar": self.lark()}}, {"guided_grammar": self.lark()}],
                "choice": [{"structured_outputs": {"choice": self.value}}, {"guided_choice": self.value}]}
         r = self.request
         spellings = own[self.kind]
@@ -158,8 +189,8 @@ def neighbours():
 
 
 @contextlib.contextmanager
-def worker(flags):
-    program = fleet.start_worker(fleet.DEMO_MODEL, *flags)
+def worker(flags, model=fleet.DEMO_MODEL):
+    program = fleet.start_worker(model, *flags)
     try:
         client = fleet.Client(program.address)
         client.wait_for_model()
@@ -176,8 +207,8 @@ def together(client, requests, number=52, on_response=None):
 class DyingFleet:
     """A gateway and three workers, two of which are killed: one after every `between` responses."""
 
-    def __init__(self, between, *flags):
-        self.workers = [fleet.start_worker(fleet.DEMO_MODEL, *own, *flags)
+    def __init__(self, between, *flags, model=fleet.DEMO_MODEL):
+        self.workers = [fleet.start_worker(model, *own, *flags)
                         for own in (PLAIN, OTHERS["drafts, 2 ranks"], OTHERS["a small cache"])]
         self.gateway = fleet.start_gateway(self.workers)
         self.client = fleet.Client(self.gateway.address)
@@ -198,14 +229,17 @@ class DyingFleet:
 
 
 class ConstraintTest(unittest.TestCase):
+    model = fleet.DEMO_MODEL
+    share = 1  # of the constraints
+
     @classmethod
     def setUpClass(cls):
         """Every request alone on a worker of its own kind: what all others must equal."""
-        cls.constraints = [Constraint(i) for i in range(OPTIONS.constraints)]
+        cls.constraints = [Constraint(i) for i in range(OPTIONS.constraints // cls.share)]
         cls.constraints.append(Constraint.of_many_sequences(OPTIONS.constraints))
         cls.requests = [c.request for c in cls.constraints]
         cls.neighbours = neighbours()
-        with worker(PLAIN) as (_, client):
+        with worker(PLAIN, cls.model) as (_, client):
             cls.expected = [client.generate(r).comparable() for r in cls.requests]
             cls.expected_neighbours = [client.generate(r).comparable() for r in cls.neighbours]
 
@@ -223,7 +257,7 @@ class ConstraintTest(unittest.TestCase):
 
     def test_answers_do_not_depend_on_what_runs_beside_them(self):
         for name, flags in {"plain": PLAIN, **OTHERS}.items():
-            with self.subTest(worker=name), worker(flags) as (program, client):
+            with self.subTest(worker=name), worker(flags, self.model) as (program, client):
                 # They arrive mixed.
                 requests = list(enumerate(self.requests + self.neighbours))
                 random.Random(OPTIONS.seed).shuffle(requests)
@@ -240,7 +274,7 @@ class ConstraintTest(unittest.TestCase):
                 self.assertGreater(value("continuo_grammar_compiles_total"), 0)
 
     def test_a_continuation_goes_on_behind_every_id(self):
-        with worker(OTHERS["drafts, 2 ranks"]) as (_, client):
+        with worker(OTHERS["drafts, 2 ranks"], self.model) as (_, client):
             for constraint, expected in list(zip(self.constraints, self.expected))[:6]:
                 responses = client.generate(constraint.request).responses
                 for cut in range(len(responses)):
@@ -251,7 +285,7 @@ class ConstraintTest(unittest.TestCase):
                     self.assertEqual(answer.comparable(), expected, (constraint.value, cut))
 
     def test_a_worker_that_dies_changes_nothing(self):
-        dying = DyingFleet(60)
+        dying = DyingFleet(60, model=self.model)
         self.addCleanup(dying.kill)
         dying.client.wait_for_model(3)
         answers = dying.answers(self.requests)
@@ -262,6 +296,27 @@ class ConstraintTest(unittest.TestCase):
         self.assertEqual(dying.victims, [])
         self.assertGreater(migrations, 0)
         self.assertFalse(any(answer.summary.inexact for answer in answers))
+
+
+class RandomModelTest(ConstraintTest):
+    """The same of a model that says anything: only the masks give its answers a form."""
+    share = 4
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        config = pathlib.Path(folder.name) / "config.json"
+        demo = json.loads((fleet.DEMO_MODEL / "config.json").read_text())
+        config.write_text(json.dumps({
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
+            "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True,
+            "vocab_size": demo["vocab_size"], "eos_token_id": demo["eos_token_id"], "torch_dtype": "float32"}))
+        cls.model = pathlib.Path(folder.name) / "random"
+        subprocess.run([fleet.BIN / "continuo-make-model", f"--config={config}", f"--out={cls.model}", "--seed=3",
+                        "--dtype=fp32", f"--tokenizer={fleet.DEMO_MODEL}"], check=True, stdout=subprocess.DEVNULL)
+        super().setUpClass()
 
 
 def calls_of(responses):
