@@ -231,6 +231,7 @@ class DyingFleet:
 class ConstraintTest(unittest.TestCase):
     model = fleet.DEMO_MODEL
     share = 1  # of the constraints
+    is_pressed = True  # so many that a small cache preempts some, and some repeat themselves
 
     @classmethod
     def setUpClass(cls):
@@ -267,9 +268,9 @@ class ConstraintTest(unittest.TestCase):
                     self.assertEqual(answers[i].comparable(), expected, i)
                 page = fleet.scrape(program.metrics_address)
                 value = lambda metric: sum(v for s, v in page.items() if s.startswith(metric + "{"))
-                if "--block_size=1" in flags:
+                if self.is_pressed and "--block_size=1" in flags:
                     self.assertGreater(value("continuo_preemptions_total"), 0)
-                if "--speculation=lookup" in flags:
+                if self.is_pressed and "--speculation=lookup" in flags:
                     self.assertGreater(value("continuo_accepted_draft_tokens_total"), 0)
                 self.assertGreater(value("continuo_grammar_compiles_total"), 0)
 
@@ -301,6 +302,7 @@ class ConstraintTest(unittest.TestCase):
 class RandomModelTest(ConstraintTest):
     """The same of a model that says anything: only the masks give its answers a form."""
     share = 4
+    is_pressed = False
 
     @classmethod
     def setUpClass(cls):
